@@ -18,10 +18,10 @@ if TYPE_CHECKING:
         LaneRow,
         NewTask,
         Occurrence,
-        Outcome,
         Placed,
         Ref,
         RepetitionRow,
+        TaskOutcome,
         TaskRow,
     )
     from ratelimited_executor._kernel.states import TaskState
@@ -258,7 +258,7 @@ class TaskStore(Protocol):
         ...
 
     @abstractmethod
-    async def finish(self, outcomes: Sequence[Outcome]) -> list[bool]:
+    async def finish(self, outcomes: Sequence[TaskOutcome]) -> list[bool]:
         """End claims, each once; return for each False, with nothing changed, if the claim was no longer in force."""
         ...
 

@@ -71,6 +71,17 @@ def test_module_is_not_too_long(path: str) -> None:
     assert len(text.splitlines()) - _docstring_lines(ast.parse(text)) <= MODULE_LINES_MAX
 
 
+def test_name_of_a_class_is_given_once() -> None:
+    """Two classes of one name are two ideas behind one word."""
+    homes: dict[str, list[str]] = {}
+    for path in MODULES:
+        for node in ast.parse((ROOT / path).read_text(encoding="utf-8")).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                homes.setdefault(node.name, []).append(path)
+
+    assert {} == {name: paths for name, paths in homes.items() if len(paths) > 1}
+
+
 @pytest.mark.parametrize("path", MODULES)
 def test_functions_are_not_too_long(path: str) -> None:
     """A function of more than 70 lines does more than one thing."""

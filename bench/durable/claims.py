@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from bench.durable.places import Place
 from bench.durable.queues.ours import STORES, make_store
 from bench.harness import Chart, Figure, Series, Table, Target, fresh
-from ratelimited_executor._core.durable.tasks import Claim, End, NewTask, Outcome
+from ratelimited_executor._core.durable.tasks import Claim, End, NewTask, TaskOutcome
 from ratelimited_executor._runtime.clock import SystemClock
 
 if TYPE_CHECKING:
@@ -146,7 +146,7 @@ async def _claim(store: TaskStore, times: int) -> tuple[list[float], int]:
         seconds.append(time.perf_counter() - begin)
         assert claims is not None
         short += len(claims.tasks) != _CLAIM_COUNT
-        await store.finish([Outcome(each.ref, End.DONE) for each in claims.tasks])
+        await store.finish([TaskOutcome(each.ref, End.DONE) for each in claims.tasks])
         await store.put([_task(each.id) for each in claims.tasks])
     return seconds, short
 

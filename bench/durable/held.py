@@ -12,7 +12,7 @@ from bench.countdown import percentiles
 from bench.durable.places import Place
 from bench.durable.queues.ours import make_store
 from bench.harness import Figure, Table, Target, fresh
-from ratelimited_executor._core.durable.tasks import Claim, End, NewTask, Outcome
+from ratelimited_executor._core.durable.tasks import Claim, End, NewTask, TaskOutcome
 from ratelimited_executor._runtime.clock import SystemClock
 
 if TYPE_CHECKING:
@@ -110,7 +110,7 @@ async def _work(store: TaskStore, numbers: Any, seconds: float) -> dict[str, flo
         spent.append((time.perf_counter() - before) * 1e3)
         assert claims is not None
         missed += len(claims.tasks) != _PER_TURN
-        done += sum(await store.finish([Outcome(each.ref, End.DONE) for each in claims.tasks]))
+        done += sum(await store.finish([TaskOutcome(each.ref, End.DONE) for each in claims.tasks]))
         turn = max(turn + _TURN_SECONDS, time.perf_counter())  # a turn that is late is not made up for
         await asyncio.sleep(turn - time.perf_counter())
     p50, p99, _ = percentiles(spent)

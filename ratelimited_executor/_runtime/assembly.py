@@ -36,11 +36,11 @@ if TYPE_CHECKING:
     from ratelimited_executor._runtime.starting import Starter
     from ratelimited_executor.abc import Peers
 
-__all__ = ["Parts", "assemble"]
+__all__ = ["ExecutorParts", "assemble"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Parts:
+class ExecutorParts:
     """The parts of a started executor.
 
     Attributes:
@@ -83,7 +83,7 @@ def assemble(
     runner: Runner,
     peers: Peers | Fleet,
     group_slots: Callable[[], SlotKeeper] | None = None,
-) -> Parts:
+) -> ExecutorParts:
     """Assemble an executor.
 
     Args:
@@ -136,7 +136,7 @@ def _with_the_rest(
     runner: Runner,
     moments: Moments,
     warn: Callable[..., None],
-) -> Parts:
+) -> ExecutorParts:
     """Add to an engine the parts that few tasks need."""
     queue, accounts, limits, member = engine.queue, engine.accounts, engine.limits, controls.member
     keys = Keys(
@@ -175,7 +175,7 @@ def _with_the_rest(
     controls.connect(engine, keys=keys, adapting=engine.adapting)
     if settings.key_limits.is_gated:
         controls.set_key_limits(settings.key_limits)
-    return Parts(
+    return ExecutorParts(
         engine=engine,
         controls=controls,
         queue=queue,

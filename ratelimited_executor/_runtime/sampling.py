@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from ratelimited_executor._kernel.states import TaskState
     from ratelimited_executor._runtime.observing import Listeners, Observable, Observed
 
-__all__ = ["Sample", "SampleSize", "Samples", "sample_executor"]
+__all__ = ["SampleSize", "Samples", "TaskSample", "sample_executor"]
 
 _OPEN_COUNT_MAX: Final = 10_000  # sampled tasks that run at once: some 2 MB
 
@@ -70,7 +70,7 @@ def sample_executor(executor: Observable, listeners: Listeners, size: SampleSize
     return samples, ignore
 
 
-class Sample:
+class TaskSample:
     """One start, and its end.
 
     Attributes:
@@ -118,9 +118,9 @@ class Samples:
         self._rest = rest
         self._restart = restart
         self._lock = RLock()  # also acquired by another thread; and again by this one where a finalizer starts a task
-        self._started: list[Sample] = []
-        self._ended: list[Sample] = []
-        self._open: dict[float, list[Sample]] = {}  # samples that still run, by the loop time of their start
+        self._started: list[TaskSample] = []
+        self._ended: list[TaskSample] = []
+        self._open: dict[float, list[TaskSample]] = {}  # samples that still run, by the loop time of their start
         self._open_count = 0
         self._number = 0
         self._began = 0.0  # the loop time of the first start since the last collection
@@ -132,7 +132,7 @@ class Samples:
             retried=self._retried,
         )
 
-    def take(self) -> tuple[list[Sample], list[Sample]]:
+    def take(self) -> tuple[list[TaskSample], list[TaskSample]]:
         """Return the samples of starts, and those of ends, since the last call; from any thread."""
         with self._lock:
             started, self._started = self._started, []
@@ -153,7 +153,7 @@ class Samples:
             number = self._number
             if not number:
                 self._began = now
-            sample = Sample(number, now - due)
+            sample = TaskSample(number, now - due)
             self._started.append(sample)
             if self._open_count < _OPEN_COUNT_MAX:
                 self._open.setdefault(now, []).append(sample)

@@ -15,7 +15,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any, Final
 
 from ratelimited_executor import TaskState
-from ratelimited_executor.cli.calls import Settings, TakenLine, call_target
+from ratelimited_executor.cli.calls import CallSettings, TakenLine, call_target
 from ratelimited_executor.cli.decoding import BadLineError
 from ratelimited_executor.cli.ledger import Ledger
 from ratelimited_executor.cli.lookahead import Gate, OrderWatch
@@ -66,7 +66,7 @@ class BulkRun:
         self,
         executor: RateLimitedExecutor,
         source: LineSource,
-        settings: Settings,
+        settings: CallSettings,
         *,
         gate: Gate,
         stop: Stop,

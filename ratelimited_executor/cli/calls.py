@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from ratelimited_executor.cli.decoding import Decoder
     from ratelimited_executor.cli.due_times import DueTimes
 
-__all__ = ["Settings", "TakenLine", "TargetExitError", "call_target"]
+__all__ = ["CallSettings", "TakenLine", "TargetExitError", "call_target"]
 
 
 class TargetExitError(Exception):
@@ -23,7 +23,7 @@ class TargetExitError(Exception):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
+class CallSettings:
     """How lines become calls.
 
     Attributes:
@@ -64,7 +64,7 @@ class TakenLine:
         self.is_withdrawn = False
 
 
-def call_target(settings: Settings, line: TakenLine) -> object:
+def call_target(settings: CallSettings, line: TakenLine) -> object:
     """Call the target with a line, on the loop or in a worker thread.
 
     Raises:

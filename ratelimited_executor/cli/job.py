@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Final, NoReturn
 
 from ratelimited_executor import Pacing, RateLimitedExecutor, Retry
 from ratelimited_executor.cli.bulk_run import BulkRun
-from ratelimited_executor.cli.calls import Settings, TargetExitError
+from ratelimited_executor.cli.calls import CallSettings, TargetExitError
 from ratelimited_executor.cli.contexts import TearDownError, entered
 from ratelimited_executor.cli.decoding import Decoder, JsonDecoder, TextDecoder
 from ratelimited_executor.cli.due_times import DueAtField, DueAtOnce, DueEvenly, DueTimes
@@ -26,7 +26,7 @@ from ratelimited_executor.cli.progress import Bar, PlainLines, ProgressView, Sna
 from ratelimited_executor.cli.results import ResultsWriter
 from ratelimited_executor.cli.screen import screen_of_stderr
 from ratelimited_executor.cli.stopping import StopReason, cancelled_by
-from ratelimited_executor.cli.summary import Summary, print_summary
+from ratelimited_executor.cli.summary import RunSummary, print_summary
 from ratelimited_executor.orders import Fair, default_order
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from ratelimited_executor.cli.outputs import Remaining
     from ratelimited_executor.cli.stopping import Signals, Stop
 
-__all__ = ["Job"]
+__all__ = ["RunJob"]
 
 # Waiting lines when no order is needed: enough for the fastest target, and quick to withdraw.
 PLAIN_LOOK_AHEAD_LINES: Final = 10_000
@@ -48,7 +48,7 @@ BAD_INPUT_TOLD_AFTER_S: Final = 1.0
 FILE_THREADS: Final = 3
 
 
-class Job:
+class RunJob:
     """The parts of one run; :meth:`play` once.
 
     Args:
@@ -171,7 +171,7 @@ class Job:
         is_chosen = self._options.is_ordered or self._options.key_field is not None  # the order of starts matters
         return self._options.look_ahead if is_chosen else min(self._options.look_ahead, PLAIN_LOOK_AHEAD_LINES)
 
-    def _settings(self, target: Callable[[Any], Any]) -> Settings:
+    def _settings(self, target: Callable[[Any], Any]) -> CallSettings:
         options = self._options
         decoder: Decoder = TextDecoder()
         if options.jsonl:
@@ -181,7 +181,7 @@ class Job:
                 key_field=options.key_field,
                 cost_field=options.cost_field,
             )
-        return Settings(
+        return CallSettings(
             target=target,
             decoder=decoder,
             due_times=self._due_times(),
@@ -301,7 +301,7 @@ class Job:
                 stop.order(StopReason.OUTPUT_FAILED, results.failure)
         print_summary(
             self._console,
-            Summary(
+            RunSummary(
                 ledger=run.ledger,
                 rate=self._options.rate,
                 wall_seconds=time.monotonic() - self._begin,

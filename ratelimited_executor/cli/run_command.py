@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, BinaryIO
 
 from ratelimited_executor.cli.exits import CommandError, ExitStatus
 from ratelimited_executor.cli.inputs import LineSource
-from ratelimited_executor.cli.job import Job
+from ratelimited_executor.cli.job import RunJob
 from ratelimited_executor.cli.options import RunOptions, check_options
 from ratelimited_executor.cli.outputs import Remaining, open_results
 from ratelimited_executor.cli.stopping import Signals, Stop
@@ -50,7 +50,7 @@ def run(options: RunOptions, runner: asyncio.Runner) -> ExitStatus:
         signals = stack.enter_context(Signals(stop))
         if remaining is not None:
             remaining.claim()
-        return runner.run(Job(options, source, results, remaining, stop=stop, signals=signals).play())
+        return runner.run(RunJob(options, source, results, remaining, stop=stop, signals=signals).play())
 
 
 def _is_same_file(file: BinaryIO, path: str) -> bool:

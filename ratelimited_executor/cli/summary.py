@@ -16,14 +16,14 @@ if TYPE_CHECKING:
 
     from ratelimited_executor import Rate
 
-__all__ = ["Summary", "print_summary"]
+__all__ = ["RunSummary", "print_summary"]
 
 _STYLES: Final = {"done": "bold green", "failed": "bold red", "expired": "bold yellow", "not started": "bold yellow"}
 _PERCENTILES: Final = (("p50", 0.5), ("p90", 0.9), ("p99", 0.99))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Summary:
+class RunSummary:
     """The content of the summary.
 
     Attributes:
@@ -45,7 +45,7 @@ class Summary:
     look_ahead: int = 0
 
 
-def print_summary(console: Console, summary: Summary) -> None:
+def print_summary(console: Console, summary: RunSummary) -> None:
     """Print the table, the first errors and the remaining work."""
     rows = _rows(summary)
     width = max(len(name) for name, _ in rows)
@@ -59,7 +59,7 @@ def _print(console: Console, text: Text) -> None:
     console.print(text, soft_wrap=True)  # a terminal wraps a long error, and grep finds it whole
 
 
-def _rows(summary: Summary) -> list[tuple[str, str]]:
+def _rows(summary: RunSummary) -> list[tuple[str, str]]:
     ledger = summary.ledger
     rows = [(state, f"{ledger.states[state]:,}") for state in FINAL_STATES if ledger.states[state] or state == "done"]
     if summary.not_started is None or summary.not_started:
@@ -77,7 +77,7 @@ def _rows(summary: Summary) -> list[tuple[str, str]]:
     return rows
 
 
-def _window_rows(summary: Summary) -> list[tuple[str, str]]:
+def _window_rows(summary: RunSummary) -> list[tuple[str, str]]:
     starts, begin = summary.ledger.starts, summary.ledger.starts[0]
     count, at = busiest_second(starts)
     busiest = f"{_many(count, 'start')}, from {format_duration(max(0.0, at - begin))} on"
@@ -104,7 +104,7 @@ def _many(count: int, noun: str) -> str:
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
-def _notes(summary: Summary) -> list[str]:
+def _notes(summary: RunSummary) -> list[str]:
     ledger = summary.ledger
     notes = [f"line {number}: {error}" for number, error in ledger.errors]
     if ledger.states["failed"] > len(ledger.errors):
@@ -119,7 +119,7 @@ def _notes(summary: Summary) -> list[str]:
     return notes
 
 
-def _left_to_do(summary: Summary) -> str:
+def _left_to_do(summary: RunSummary) -> str:
     if summary.not_started is None:
         return "the rest of the stream was not read; --remaining FILE would keep it"
     if not summary.not_started:

@@ -29,7 +29,7 @@ from ratelimited_executor.dashboard.changes import Changes
 from ratelimited_executor.dashboard.errors import PageError
 from ratelimited_executor.dashboard.guards import HEADERS, StrictHeaders, is_same_origin
 from ratelimited_executor.dashboard.process import process_text
-from ratelimited_executor.dashboard.recording import Recorder
+from ratelimited_executor.dashboard.recording import HistoryRecorder
 from ratelimited_executor.dashboard.texts import (
     count_text,
     hold_text,
@@ -60,7 +60,7 @@ if TYPE_CHECKING:
 
     from ratelimited_executor._runtime.executor import ExecutorManager, RateLimitedExecutor
     from ratelimited_executor.abc import TaskStore
-    from ratelimited_executor.dashboard.recording import Recorded
+    from ratelimited_executor.dashboard.recording import RecordedHistory
 
 __all__ = ["Pages", "make_app"]
 
@@ -218,7 +218,7 @@ class _Site:
         stores: dict[str, TaskStore],
         authorize: Any,
     ) -> None:
-        self._recorder = Recorder(target, self)
+        self._recorder = HistoryRecorder(target, self)
         self._pages = pages
         self._stores = stores
         self._authorize = authorize
@@ -316,7 +316,7 @@ class _Site:
             may_change=await self._may_change(request),
         )
 
-    def _recorded_of(self, values: Mapping[str, str]) -> Recorded:
+    def _recorded_of(self, values: Mapping[str, str]) -> RecordedHistory:
         recorded = self._recorder.recorded_of(values.get("name", ""))
         if recorded is None:
             raise PageError(404, "There is no such executor, or it has closed.")

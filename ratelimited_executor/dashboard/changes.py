@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from starlette.requests import Request
 
     from ratelimited_executor._runtime.executor import RateLimitedExecutor
-    from ratelimited_executor.dashboard.recording import Recorded
+    from ratelimited_executor.dashboard.recording import RecordedHistory
 
 __all__ = ["Changes"]
 
@@ -48,7 +48,7 @@ class Changes:
 
     def __init__(
         self,
-        recorded_of: Callable[[Mapping[str, str]], Recorded],
+        recorded_of: Callable[[Mapping[str, str]], RecordedHistory],
         requeue: Callable[[str, str], Awaitable[DurableState | None]],
     ) -> None:
         self._recorded_of = recorded_of

@@ -16,7 +16,7 @@ from ratelimited_executor.dashboard.history import POINT_COUNT, STEP_SECONDS
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-__all__ = ["Line", "Plot", "plot_of", "plot_svg", "ticks"]
+__all__ = ["Plot", "PlotLine", "plot_of", "plot_svg", "ticks"]
 
 _WIDTH: Final = 640
 _HEIGHT: Final = 180
@@ -41,7 +41,7 @@ class Plot(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Line:
+class PlotLine:
     """One line.
 
     Attributes:
@@ -92,7 +92,7 @@ def plot_of(
     times = times[first:]
     age = end - times[0] if times else 0.0
     span = next((each for each in _SPANS_SECONDS if age <= each), _SPANS_SECONDS[-1])
-    lines = [Line(name=name, values=values[first:]) for name, values in columns.items()]
+    lines = [PlotLine(name=name, values=values[first:]) for name, values in columns.items()]
     svg = plot_svg(title, times, lines, end=end, span=span, step=STEP_SECONDS, text_of=text_of, is_whole=is_whole)
     return Plot(title, svg, list(columns))
 
@@ -100,7 +100,7 @@ def plot_of(
 def plot_svg(
     title: str,
     times: Sequence[float],
-    lines: Sequence[Line],
+    lines: Sequence[PlotLine],
     *,
     end: float,
     span: float,
@@ -176,7 +176,7 @@ def _paths(
     return lines, "".join(f"M{piece[0]}h0" for piece in pieces if len(piece) == 1)
 
 
-def _summary(title: str, lines: Sequence[Line], text_of: Callable[[float], str]) -> str:
+def _summary(title: str, lines: Sequence[PlotLine], text_of: Callable[[float], str]) -> str:
     """Say what a plot shows to those who do not see it."""
     told = []
     for line in lines:

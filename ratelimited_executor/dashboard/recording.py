@@ -31,13 +31,13 @@ if TYPE_CHECKING:
     from ratelimited_executor._runtime.observing import Observed
     from ratelimited_executor._runtime.slots import Slots
 
-__all__ = ["Recorded", "Recorder"]
+__all__ = ["HistoryRecorder", "RecordedHistory"]
 
 _SAMPLES: Final = SampleSize(per_second=100, total=100)  # of the starts between two points
 _GROUP_SIZE: Final = 20  # executors in one turn of the event loop: about half a millisecond
 
 
-class Recorder:
+class HistoryRecorder:
     """Records how the executors of a manager stand, from their start until their end, for as long as somebody can look.
 
     A mounted application is not notified of its end. So the manager and the timer hold the recorder, which holds its reader weakly:
@@ -52,8 +52,8 @@ class Recorder:
         self._target = target
         self._manager = target if isinstance(target, ExecutorManager) else target.manager
         self._reader = weakref.ref(reader)
-        self._recorded: dict[str, Recorded] = {}
-        self._due: list[Recorded] = []  # those whose next point is to be taken in this round
+        self._recorded: dict[str, RecordedHistory] = {}
+        self._due: list[RecordedHistory] = []  # those whose next point is to be taken in this round
         self._is_running = False
         if isinstance(target, ExecutorManager):
             for executor in target.executors.values():
@@ -63,11 +63,11 @@ class Recorder:
             self._add(target)
 
     @property
-    def recorded(self) -> dict[str, Recorded]:
+    def recorded(self) -> dict[str, RecordedHistory]:
         """What is recorded of executors that have not closed, by their names."""
         return {name: each for name, each in self._recorded.items() if not each.executor.is_terminated}
 
-    def recorded_of(self, name: str) -> Recorded | None:
+    def recorded_of(self, name: str) -> RecordedHistory | None:
         """Return what is recorded of one executor; None if there is none, or it has closed."""
         found = self._recorded.get(name)
         return None if found is None or found.executor.is_terminated else found
@@ -80,7 +80,7 @@ class Recorder:
     def _add(self, executor: RateLimitedExecutor) -> None:
         """Record an executor; one of the same name has closed by now, and this one goes on in its history."""
         before = self._recorded.get(executor.name)
-        self._recorded[executor.name] = Recorded(
+        self._recorded[executor.name] = RecordedHistory(
             executor, History(Point) if before is None else before.history, self._opened
         )
 
@@ -114,7 +114,7 @@ class Recorder:
         self._recorded.clear()
 
 
-class Recorded:
+class RecordedHistory:
     """One executor and its last hour.
 
     Args:

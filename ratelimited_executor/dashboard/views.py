@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from ratelimited_executor._runtime.insight import Explanation, Statistics
     from ratelimited_executor.dashboard.history import History, Point
     from ratelimited_executor.dashboard.plots import Plot
-    from ratelimited_executor.dashboard.recording import Recorded
+    from ratelimited_executor.dashboard.recording import RecordedHistory
 
 __all__ = [
     "COLUMNS",
@@ -42,7 +42,7 @@ __all__ = [
     "ExecutorRow",
     "Figure",
     "Overview",
-    "TaskRow",
+    "ShownTask",
     "batch_of",
     "batches_of",
     "epoch_of",
@@ -125,7 +125,7 @@ class BatchRow:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TaskRow:
+class ShownTask:
     """A task that waits; ``id`` is empty where it has no handle by which it could be explained or cancelled."""
 
     id: str
@@ -136,7 +136,7 @@ class TaskRow:
     due: str
 
 
-def overview_of(recorded: dict[str, Recorded], *, find: str, sort: str, page: int) -> Overview:
+def overview_of(recorded: dict[str, RecordedHistory], *, find: str, sort: str, page: int) -> Overview:
     """Return a page of the list of executors.
 
     Sorted by the points that were taken last, so that only those on the page are asked.
@@ -169,7 +169,7 @@ def _last(history: History[Point], name: str) -> float:
     return -1.0 if math.isnan(value) else value
 
 
-def executor_row(recorded: Recorded) -> ExecutorRow:
+def executor_row(recorded: RecordedHistory) -> ExecutorRow:
     """Return how an executor stands."""
     executor, point = recorded.executor, recorded.history.last()
     statistics = recorded.statistics()
@@ -190,7 +190,7 @@ def executor_row(recorded: Recorded) -> ExecutorRow:
     return ExecutorRow(name=executor.name, state=state, state_class=state_class, texts=texts)
 
 
-def state_of(recorded: Recorded, statistics: Statistics) -> tuple[str, str]:
+def state_of(recorded: RecordedHistory, statistics: Statistics) -> tuple[str, str]:
     """Return the state of an executor in words, and the class of its colour."""
     point = recorded.history.last()
     failed = 0.0 if point is None else point.failed
@@ -278,7 +278,7 @@ def epoch_of(executor: RateLimitedExecutor) -> float:
     return parts.queue.timeline.to_epoch(parts.moments.monotonic())
 
 
-def tasks_of(recorded: Recorded, now: float, find: str) -> tuple[list[TaskRow], list[tuple[str, int]], bool]:
+def tasks_of(recorded: RecordedHistory, now: float, find: str) -> tuple[list[ShownTask], list[tuple[str, int]], bool]:
     """Look at tasks that wait; return those to list, the keys that have most of those looked at, and whether these were all.
 
     Args:
@@ -303,7 +303,7 @@ def tasks_of(recorded: Recorded, now: float, find: str) -> tuple[list[TaskRow], 
         if handle is not None:
             recorded.listed[task_id] = handle
         rows.append(
-            TaskRow(
+            ShownTask(
                 id=task_id,
                 name=name,
                 key=NOTHING if key is None else key,
@@ -315,7 +315,7 @@ def tasks_of(recorded: Recorded, now: float, find: str) -> tuple[list[TaskRow], 
     return rows, keys.most_common(_KEYS_SHOWN_MAX), is_all
 
 
-def task_of(recorded: Recorded, task_id: str) -> TaskHandle[Any] | None:
+def task_of(recorded: RecordedHistory, task_id: str) -> TaskHandle[Any] | None:
     """Return the task of an id that was listed; None if it does not wait any more."""
     handle = recorded.listed.get(task_id)
     return handle if handle is not None and handle.state is TaskState.WAITING else None

@@ -8,7 +8,7 @@ shows only the second omits it ("coordinated omission", Gil Tene).
 connection, to its start. Waiting for a connection is caused by the service and does not count.
 
 A participant of a shared load leaves its figures with the others every few seconds, in case it dies. Each time its
-records are cut: those since the last cut become a :class:`Sums` of its own, which is encoded in steps between the
+records are cut: those since the last cut become a :class:`LoadSums` of its own, which is encoded in steps between the
 starts of requests, and is added to the sums of the whole. So recording a request costs the same with cuts as without.
 
 Memory: for each request, one array item of 4 bytes for its second and one for its phase.
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from ratelimited_executor.load.arrivals import Schedule
 
-__all__ = ["NOT_STARTED", "Ended", "Recorder", "Sums"]
+__all__ = ["NOT_STARTED", "Ended", "LoadRecorder", "LoadSums"]
 
 NOT_STARTED: Final = "not started"  # the kind of error of a due request that never got a connection
 _RECENT_COUNT: Final = 1_000  # durations in the live view's percentiles: sorting them delays a start by 0.1 ms
@@ -123,7 +123,7 @@ class _OfClass:
         self.error_count += other.error_count
 
 
-class Sums:
+class LoadSums:
     """The sums of recorded requests.
 
     Args:
@@ -175,7 +175,7 @@ class Sums:
         self._of_second.setdefault(int(ended.due - self._begin), _Part()).add(ended)
         self._last_end = max(self._last_end, ended.ended)
 
-    def take(self, other: Sums) -> None:
+    def take(self, other: LoadSums) -> None:
         """Add the sums of other requests of the same load. Takes a tenth of a millisecond, and as much for each class."""
         self._response_times.take(other._response_times)
         self._service_times.take(other._service_times)
@@ -277,7 +277,7 @@ class Sums:
         return sorted(self._of_second.items())
 
 
-class Recorder:
+class LoadRecorder:
     """Records requests as they end, and sums them up.
 
     Args:
@@ -287,8 +287,8 @@ class Recorder:
     def __init__(self, schedule: Schedule) -> None:
         self._schedule = schedule
         self._is_measured = [phase.is_measured for phase in schedule.phases]
-        self._before: Sums | None = None  # of requests until the last cut; None if there was none
-        self._since = Sums(schedule)  # of requests since then
+        self._before: LoadSums | None = None  # of requests until the last cut; None if there was none
+        self._since = LoadSums(schedule)  # of requests since then
         self._recent: deque[float] = deque(maxlen=_RECENT_COUNT)
 
     @property
@@ -311,16 +311,16 @@ class Recorder:
         """Return a quantile of the last thousand response times."""
         return quantile_of(sorted(self._recent), share)
 
-    def cut(self) -> Sums:
+    def cut(self) -> LoadSums:
         """Return the sums of the requests recorded since the last cut; nothing is added to them any more."""
-        cut, self._since = self._since, Sums(self._schedule)
+        cut, self._since = self._since, LoadSums(self._schedule)
         if self._before is None:
-            self._before = Sums(self._schedule)
+            self._before = LoadSums(self._schedule)
         self._before.take(cut)
         return cut
 
     def figures(self, *, seconds: float, cpu_share: float, full_seconds: float) -> Figures:
-        """Return the figures of all recorded requests; see ``Sums.figures``. Nothing may be recorded later."""
+        """Return the figures of all recorded requests; see ``LoadSums.figures``. Nothing may be recorded later."""
         if self._before is not None:
             self.cut()
         whole = self._since if self._before is None else self._before

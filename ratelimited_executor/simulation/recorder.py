@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ratelimited_executor._core.histogram import DurationHistogram
     from ratelimited_executor._runtime.insight import Statistics
     from ratelimited_executor.simulation.database import RunDatabase
-    from ratelimited_executor.simulation.simulation import Simulation, Source
+    from ratelimited_executor.simulation.simulation import ArrivalSource, Simulation
 
 __all__ = ["Recorder"]
 
@@ -148,7 +148,7 @@ class Recorder:
         self._database = database
         self._keeps_samples = keeps_samples
         self._writes_from = writes_from
-        self._accounts: dict[Source, _Account] = {}  # of executors
+        self._accounts: dict[ArrivalSource, _Account] = {}  # of executors
         self._total = _Account()
         self._counters: Counter[tuple[str, str]] = Counter()  # of the whole run, by population and metric
         self._time = 0.0
@@ -286,7 +286,7 @@ class Recorder:
 
     # Helpers.
 
-    def _add_source(self, source: Source) -> None:
+    def _add_source(self, source: ArrivalSource) -> None:
         self._database.add("source", (source.number, source.kind, source.name, as_json(source.details())))
         if source.kind == "executor":
             self._accounts[source] = _Account()
@@ -337,7 +337,7 @@ class Recorder:
                 add = source.meters["time_since_last_sync"].values.extend
                 add(max(0.0, age) for age in source.subject.ages(now))
 
-    def _take_conflicts(self, source: Source, time: float, *, is_written: bool) -> None:
+    def _take_conflicts(self, source: ArrivalSource, time: float, *, is_written: bool) -> None:
         population = source.subject
         for metric, count in (
             ("lock_conflicts", population.conflict_count),
@@ -349,7 +349,7 @@ class Recorder:
                     self._database.add("counter", (time, source.number, metric, count))
         population.conflict_count = population.outage_count = 0
 
-    def _write_keys(self, source: Source) -> None:
+    def _write_keys(self, source: ArrivalSource) -> None:
         now = self._simulation.now
         for key, member in source.subject.members.items():
             last = member.synced_at if member.syncs else None
@@ -366,7 +366,7 @@ class Recorder:
             )
             self._database.add("key_summary", row)
 
-    def _sum_up_population(self, source: Source) -> PopulationSummary:
+    def _sum_up_population(self, source: ArrivalSource) -> PopulationSummary:
         population, now = source.subject, self._simulation.now
         ages = [now - member.synced_at for member in population.members.values()]
         return PopulationSummary(

@@ -46,14 +46,14 @@ if TYPE_CHECKING:
     from ratelimited_executor.spread.keys import Key
     from ratelimited_executor.spread.slots import CycleSlots
 
-__all__ = ["Nodes", "Scenario", "Simulation", "Source"]
+__all__ = ["ArrivalSource", "Nodes", "Scenario", "Simulation"]
 
 _CHUNK_SECONDS: Final = 60.0  # the span of arrivals scheduled at a time; later ones are not pending
 _WARNING_COUNT_MAX: Final = 100
 _OUTAGE_SECONDS: Final = 30.0  # after which a call to a service that is down gives up
 
 
-class Source:
+class ArrivalSource:
     """A measured subject: an executor, a kind of job or a population.
 
     Attributes:
@@ -147,13 +147,13 @@ class Simulation:
         self.loop: Final = SimulationLoop(start_wall=start, seed=f"loop {seed}")  # type: ignore[abstract]  # see its module
         self.loop.set_exception_handler(self._note_error)
         self.random: Final = random.Random(seed)  # noqa: S311  # it must be repeatable, not secret
-        self.sources: list[Source] = []
+        self.sources: list[ArrivalSource] = []
         self.events: list[tuple[float, str]] = []
         self.refused: Counter[RateLimitedExecutor] = Counter()
         self.slots: list[tuple[Population, str, int, float, int, float]] = []
         self._bounded: set[RateLimitedExecutor] = set()  # those with a limit on pending jobs
         self._current_key: Any = None  # of the job that began last
-        self._on_source: Callable[[Source], None] | None = None
+        self._on_source: Callable[[ArrivalSource], None] | None = None
         self._interval = seconds_of("interval", interval)
         self._manager = ExecutorManager(interval=interval)
         self._managers = [self._manager]
@@ -477,10 +477,10 @@ class Simulation:
             self._bounded.add(executor)
         return executor
 
-    def _add_source(self, kind: str, name: str, subject: Any, metrics: Sequence[str]) -> Source:
+    def _add_source(self, kind: str, name: str, subject: Any, metrics: Sequence[str]) -> ArrivalSource:
         if any((source.kind, source.name) == (kind, name) for source in self.sources):
             raise ValueError(f"name {name!r} is in use: every {kind} of a simulation needs a name of its own")
-        source = Source(len(self.sources) + 1, kind, name, subject, metrics)
+        source = ArrivalSource(len(self.sources) + 1, kind, name, subject, metrics)
         if kind == "executor":
             source.observer = ExecutorObserver(self.loop.clock, source.meters["start_delay"])
         self.sources.append(source)

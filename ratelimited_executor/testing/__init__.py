@@ -7,6 +7,7 @@ asyncio.
 from __future__ import annotations
 
 import importlib
+import warnings
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from .errors import RealIOError as RealIOError
     from .errors import TimeLimitError as TimeLimitError
     from .errors import VirtualTimeError as VirtualTimeError
-    from .outstanding import Hold as Hold
+    from .outstanding import TimeHold as TimeHold
     from .running import VirtualLoopFactory as VirtualLoopFactory
     from .running import run_virtual as run_virtual
     from .virtual import RealIOPolicy as RealIOPolicy
@@ -28,10 +29,10 @@ if TYPE_CHECKING:
 __all__ = [
     "AuditReport",
     "DeadlockError",
-    "Hold",
     "RateHistory",
     "RealIOError",
     "RealIOPolicy",
+    "TimeHold",
     "TimeLimitError",
     "VirtualClock",
     "VirtualEventLoop",
@@ -45,10 +46,10 @@ __all__ = [
 _MODULES = {
     "AuditReport": "auditing",
     "DeadlockError": "errors",
-    "Hold": "outstanding",
     "RateHistory": "auditing",
     "RealIOError": "errors",
     "RealIOPolicy": "virtual",
+    "TimeHold": "outstanding",
     "TimeLimitError": "errors",
     "VirtualClock": "clock",
     "VirtualEventLoop": "virtual",
@@ -61,6 +62,9 @@ _MODULES = {
 
 
 def __getattr__(name: str) -> object:
+    if name == "Hold":  # until 0.2
+        warnings.warn("ratelimited_executor.testing.Hold is TimeHold now", DeprecationWarning, stacklevel=2)
+        name = "TimeHold"
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     value: object = getattr(importlib.import_module(f"{__name__}.{_MODULES[name]}"), name)

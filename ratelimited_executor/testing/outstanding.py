@@ -27,12 +27,12 @@ if TYPE_CHECKING:
     from types import TracebackType
 
 
-__all__ = ["Hold", "Outstanding", "describe_tasks"]
+__all__ = ["Outstanding", "TimeHold", "describe_tasks"]
 
 _ANYIO_BACKEND = "anyio._backends._asyncio"
 
 
-class Hold:
+class TimeHold:
     """Keep virtual time from advancing until released; made by :meth:`VirtualEventLoop.hold`.
 
     Releasing is thread-safe, and takes effect after all earlier ``call_soon_threadsafe`` calls of the same thread.
@@ -64,7 +64,7 @@ class Hold:
         self.release()
 
     def __repr__(self) -> str:
-        return f"<Hold {self.name!r} {'held' if self in self._open else 'released'}>"
+        return f"<TimeHold {self.name!r} {'held' if self in self._open else 'released'}>"
 
 
 class Outstanding:
@@ -77,7 +77,7 @@ class Outstanding:
         self._calls: dict[asyncio.Future[Any], object] = {}  # the waiting future -> the function in its thread
         self._processes: dict[asyncio.SubprocessTransport, str] = {}
         self._lent = 0  # outstanding threads that are themselves waiting for the loop
-        self.holds: dict[Hold, None] = {}
+        self.holds: dict[TimeHold, None] = {}
 
     def add_call(self, future: asyncio.Future[Any], function: object) -> None:
         """Track a call in a worker thread or process until its future is done."""

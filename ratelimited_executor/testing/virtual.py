@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypeVar, get_a
 
 from ratelimited_executor._core.durations import seconds_of
 from ratelimited_executor.testing.clock import DEFAULT_START_WALL, VirtualClock
-from ratelimited_executor.testing.outstanding import Hold, Outstanding
+from ratelimited_executor.testing.outstanding import Outstanding, TimeHold
 from ratelimited_executor.testing.selector import VirtualSelector
 
 if TYPE_CHECKING:
@@ -102,13 +102,13 @@ class VirtualEventLoop(asyncio.SelectorEventLoop):
         """Let time pass during a callback, as if it blocked the loop for this many seconds."""
         self.clock.block(seconds)
 
-    def hold(self, name: str) -> Hold:
+    def hold(self, name: str) -> TimeHold:
         """Keep time from advancing while a thread of your own will call the loop, until the hold is released.
 
         Use the hold as a context manager inside the thread, or release it there. This method is not thread-safe: take
         the hold on the loop, before the thread starts.
         """
-        return Hold(self, name, self._outstanding)
+        return TimeHold(self, name, self._outstanding)
 
     def result_in_thread(self, future: concurrent.futures.Future[_T]) -> _T:
         """Wait in a worker thread for a future that this loop resolves, and let virtual time advance meanwhile.

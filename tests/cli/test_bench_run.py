@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from ratelimited_executor.cli.bench.open_load import OpenLoad, Outcome
+from ratelimited_executor.cli.bench.open_load import OpenLoad, LoadOutcome
 from ratelimited_executor.cli.bench.senders import kind_of
 from ratelimited_executor.cli.stopping import Stop, StopReason
 from ratelimited_executor.load.arrivals import Arrival, Phase, Schedule
@@ -41,7 +41,7 @@ class Service:
         self._begin: float | None = None
         self.starts: list[tuple[int, float]] = []
 
-    async def __call__(self, arrival: Arrival) -> Outcome:
+    async def __call__(self, arrival: Arrival) -> LoadOutcome:
         loop = asyncio.get_running_loop()
         if self._begin is None:
             self._begin = loop.time()
@@ -49,7 +49,7 @@ class Service:
         self.starts.append((arrival.number, now))
         begin, end = self._freezes
         await asyncio.sleep(self._takes + (end - now if begin <= now < end else 0.0))
-        return Outcome(status=200, received=10)
+        return LoadOutcome(status=200, received=10)
 
 
 async def test_requests_start_exactly_when_they_are_due(virtual_loop) -> None:
@@ -82,7 +82,7 @@ async def test_busy_loop_is_our_own_lateness(virtual_loop, virtual_clock) -> Non
     """A delay in the tool itself counts as its lateness, and not as the service's."""
     service = Service()
 
-    async def send(arrival: Arrival) -> Outcome:
+    async def send(arrival: Arrival) -> LoadOutcome:
         if arrival.number == 10:
             virtual_clock.block(0.5)
         return await service(arrival)
@@ -140,7 +140,7 @@ class UnprintableError(Exception):
 async def test_error_is_counted_by_its_kind(virtual_loop, error, kind, samples) -> None:
     """An error is counted by its kind, the text of the first is kept, shortened, and the load goes on."""
 
-    async def send(arrival: Arrival) -> Outcome:
+    async def send(arrival: Arrival) -> LoadOutcome:
         raise error
 
     figures = await load(send, constant(10, 1)).play(Stop())
@@ -222,9 +222,9 @@ async def test_poisson_arrivals_start_when_drawn(virtual_loop) -> None:
 async def test_each_class_has_its_own_rate_and_its_own_row(virtual_loop) -> None:
     """Urgent requests are answered at once, and their figures have nothing of the wait of ordinary ones."""
 
-    async def send(arrival: Arrival) -> Outcome:
+    async def send(arrival: Arrival) -> LoadOutcome:
         await asyncio.sleep(1 if arrival.class_index == 0 else 0.01)
-        return Outcome(error="busy" if arrival.class_index == 0 and arrival.turn == 7 else None)
+        return LoadOutcome(error="busy" if arrival.class_index == 0 and arrival.turn == 7 else None)
 
     schedule = Schedule(classes={"ordinary": [constant(40, 5)], "urgent": [constant(2, 5)]})
     figures = await load_of(schedule, send).play(Stop())

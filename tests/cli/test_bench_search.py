@@ -23,7 +23,7 @@ from ratelimited_executor.cli.stopping import Stop, StopReason
 from ratelimited_executor.load.arrivals import Phase, Schedule
 from ratelimited_executor.load.figures import Figures
 from ratelimited_executor.load.merging import Whole, whole_of
-from ratelimited_executor.load.recording import Ended, Recorder
+from ratelimited_executor.load.recording import Ended, LoadRecorder
 from ratelimited_executor.load.search import Found, SearchRange, Trial, decide
 from ratelimited_executor.load.verdicts import Thresholds
 from tests.cli.bench_service import served
@@ -109,7 +109,7 @@ class Participant:
 
     @staticmethod
     def _figures(schedule: Schedule, lateness: float) -> Figures:
-        recorder = Recorder(schedule)
+        recorder = LoadRecorder(schedule)
         has_failed = schedule.phases[0].first > 250
         for arrival in schedule.arrivals():
             error = "busy" if has_failed and arrival.number % 2 else None

@@ -10,7 +10,7 @@ from aiohttp.test_utils import TestClient, TestServer
 from rich.console import Console
 
 from ratelimited_executor.cli.demo import generate, server
-from ratelimited_executor.cli.demo.figures import Half, Verdict, judge, mean_delays, per_bin
+from ratelimited_executor.cli.demo.figures import Half, DemoVerdict, judge, mean_delays, per_bin
 from ratelimited_executor.cli.demo.load import Delivery, due_by_priority, load_deliveries, stretch
 from ratelimited_executor.cli.demo.report import print_report, print_verdict
 from ratelimited_executor.cli.demo.view import LiveView, PlainView
@@ -120,15 +120,15 @@ def test_the_verdict_in_words() -> None:
     """A line says whether the rate was held, and how much arrived; another why more may arrive than start."""
     screen, file = console()
     half = Half(name="executor", arrivals=[], failed=2)
-    verdict = Verdict(most_started=200, most_arrived=203, is_held=True, missing=0)
+    verdict = DemoVerdict(most_started=200, most_arrived=203, is_held=True, missing=0)
     print_verdict(screen, half, verdict, rate=200, count=9)
     good = Half(name="call_later", arrivals=[])
-    verdict = Verdict(most_started=1_100, most_arrived=1_098, is_held=False, missing=0)
+    verdict = DemoVerdict(most_started=1_100, most_arrived=1_098, is_held=False, missing=0)
     print_verdict(screen, good, verdict, rate=200, count=9)
-    verdict = Verdict(most_started=200, most_arrived=300, is_held=False, missing=0)
+    verdict = DemoVerdict(most_started=200, most_arrived=300, is_held=False, missing=0)
     print_verdict(screen, good, verdict, rate=200, count=9)
     half = Half(name="executor", arrivals=[])
-    verdict = Verdict(most_started=199, most_arrived=200, is_held=True, missing=0)
+    verdict = DemoVerdict(most_started=199, most_arrived=200, is_held=True, missing=0)
     print_verdict(screen, half, verdict, rate=200, count=9)
     assert file.getvalue() == (
         "executor: never more than 200 starts in any second; 0 of 9 missing or doubled, 2 refused\n"

@@ -11,11 +11,11 @@ from rich.console import Console
 from ratelimited_executor import Rate
 from ratelimited_executor.cli.ledger import Ledger
 from ratelimited_executor.cli.progress import Snapshot, describe, expected_seconds
-from ratelimited_executor.cli.summary import Summary, print_summary
+from ratelimited_executor.cli.summary import RunSummary, print_summary
 from ratelimited_executor.cli.windows import busiest_second, whole_excess, worst_report
 
 
-def printed(summary: Summary) -> str:
+def printed(summary: RunSummary) -> str:
     """Return what a summary prints without a terminal."""
     file = io.StringIO()
     print_summary(Console(file=file, width=80), summary)
@@ -35,7 +35,7 @@ def ledger_of(starts: list[float]) -> Ledger:
 
 def test_summary_of_a_run_that_is_done() -> None:
     """The summary of a finished run has counts, time, lateness and the busiest windows."""
-    summary = Summary(ledger=ledger_of([index / 10 for index in range(25)]), rate=Rate(10), wall_seconds=2.5)
+    summary = RunSummary(ledger=ledger_of([index / 10 for index in range(25)]), rate=Rate(10), wall_seconds=2.5)
     assert printed(summary) == (
         "done            25\n"
         "wall time       2.5 s\n"
@@ -50,7 +50,7 @@ def test_a_busiest_second_above_the_rate_is_explained() -> None:
     """A busiest second above the rate is explained if a start was late, as it may be."""
     starts = [0.0, *(0.0101 + index / 10 for index in range(1, 21)), 2.1]
     starts[10] += 0.009  # belongs to the first second, and falls into the second one
-    text = printed(Summary(ledger=ledger_of(starts), rate=Rate(10), wall_seconds=2.5))
+    text = printed(RunSummary(ledger=ledger_of(starts), rate=Rate(10), wall_seconds=2.5))
     count = int(text.split("busiest second")[1].split()[0])
     assert count == 11
     assert "on: a start may be up to 20 ms late, and then falls into the next second\n" in text
@@ -65,7 +65,7 @@ def test_summary_of_a_run_that_was_interrupted() -> None:
     for number in range(7):
         ledger.fail(number, "ValueError: [bold]no[/bold]")
         ledger.late(number)
-    summary = Summary(
+    summary = RunSummary(
         ledger=ledger, rate=Rate(math.inf), wall_seconds=61, ending="interrupted", not_started=5_000, remaining="rest",
         look_ahead=100,
     )  # fmt: skip
@@ -100,7 +100,7 @@ def test_summary_of_a_run_that_was_interrupted() -> None:
 )
 def test_summary_says_what_is_left_to_do(not_started: int | None, remaining: str | None, text: str) -> None:
     """The last line says whether a second run is needed, and for which lines."""
-    summary = Summary(
+    summary = RunSummary(
         ledger=Ledger(),
         rate=Rate(1),
         wall_seconds=1,
@@ -114,7 +114,7 @@ def test_summary_says_what_is_left_to_do(not_started: int | None, remaining: str
 def test_summary_shows_a_rate_that_was_not_held() -> None:
     """A burst above the rate is reported."""
     assert "5 starts in 0 ms, 1.2 allowed: 3.80 too many" in printed(
-        Summary(ledger=ledger_of([1.0] * 5), rate=Rate(10), wall_seconds=1)
+        RunSummary(ledger=ledger_of([1.0] * 5), rate=Rate(10), wall_seconds=1)
     )
 
 

@@ -10,7 +10,7 @@ from click.testing import CliRunner
 from rich.console import Console
 
 from ratelimited_executor import RateLimitedExecutor
-from ratelimited_executor._core.durable.tasks import Claim, DurableState, End, NewTask, Outcome, TaskRow
+from ratelimited_executor._core.durable.tasks import Claim, DurableState, End, NewTask, TaskOutcome, TaskRow
 from ratelimited_executor._runtime.clock import SystemClock
 from ratelimited_executor.cli.commands import cli
 from ratelimited_executor.cli.tasks_view import StorePicture, draw_tasks, tasks_fields
@@ -30,8 +30,8 @@ def path(tmp_path):
         dead, lost = (await store.claim(Claim(owner="a", count=2))).tasks
         await store.finish(
             [
-                Outcome(dead.ref, End.DEAD, error="Traceback (most recent call last):\nValueError: \x1b[2Jboom"),
-                Outcome(lost.ref, End.UNKNOWN),
+                TaskOutcome(dead.ref, End.DEAD, error="Traceback (most recent call last):\nValueError: \x1b[2Jboom"),
+                TaskOutcome(lost.ref, End.UNKNOWN),
             ]
         )
         await store.put([

@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ratelimited_executor.dashboard.plots import Line, plot_svg, ticks
+from ratelimited_executor.dashboard.plots import PlotLine, plot_svg, ticks
 
 
 def plot(values, times=None, **options):
     times = list(range(0, 5 * len(values), 5)) if times is None else times
     settings = {"end": 300.0, "span": 300.0, "step": 5.0, "text_of": "{:g}".format} | options
-    return plot_svg("A & B", times, [Line(name="waiting", values=values)], **settings)
+    return plot_svg("A & B", times, [PlotLine(name="waiting", values=values)], **settings)
 
 
 def paths(svg):

@@ -10,7 +10,7 @@ import pytest
 
 from ratelimited_executor import ExecutorManager, RateLimitedExecutor, WrongLoopError
 from ratelimited_executor.dashboard.history import POINT_COUNT, STEP_SECONDS
-from ratelimited_executor.dashboard.recording import Recorder
+from ratelimited_executor.dashboard.recording import HistoryRecorder
 
 
 class Reader:
@@ -37,7 +37,7 @@ async def fail():
 async def test_points_tell_how_the_executor_stood():
     """A point has rates per second since the last point, and levels at its own time."""
     async with RateLimitedExecutor("mail", rate=10) as executor:
-        recorder = Recorder(executor, READER)
+        recorder = HistoryRecorder(executor, READER)
         executor.schedule_many(nothing, range(1000))
         await asyncio.sleep(4 * STEP_SECONDS + 0.05)
         history = recorder.recorded["mail"].history
@@ -61,7 +61,7 @@ async def test_failures_are_counted(handler, reports):
     """A point has the failures per second since the last one."""
     handler()
     async with RateLimitedExecutor("mail", rate=4) as executor:
-        recorder = Recorder(executor, READER)
+        recorder = HistoryRecorder(executor, READER)
         executor.schedule_many(fail, range(200), name="bad")
         await asyncio.sleep(3 * STEP_SECONDS)
         assert recorder.recorded["mail"].history.last().failed == pytest.approx(4, abs=0.3)
@@ -71,7 +71,7 @@ async def test_failures_are_counted(handler, reports):
 async def test_executors_made_later_are_recorded_and_closed_ones_forgotten():
     """An executor made later is recorded, a closed one is removed, and another of its name continues its history."""
     async with ExecutorManager() as manager:
-        recorder = Recorder(manager, READER)
+        recorder = HistoryRecorder(manager, READER)
         assert recorder.recorded == {}
         first = manager.executor("a", rate=1)
         manager.executor("b")
@@ -91,7 +91,7 @@ async def test_executors_made_later_are_recorded_and_closed_ones_forgotten():
 async def test_recording_begins_again_after_all_have_closed():
     """When all executors have closed recording stops, and it starts again with the next executor."""
     async with ExecutorManager() as manager:
-        recorder = Recorder(manager, READER)
+        recorder = HistoryRecorder(manager, READER)
         await manager.executor("a").aclose()
         await asyncio.sleep(10 * STEP_SECONDS)
         manager.executor("b")
@@ -103,7 +103,7 @@ async def test_executors_that_have_not_started_have_no_points():
     """An executor that has not started is listed without statistics, and recorded once it starts."""
     manager = ExecutorManager()
     manager.executor("a")
-    recorder = Recorder(manager, READER)
+    recorder = HistoryRecorder(manager, READER)
     assert recorder.recorded["a"].statistics() is None
     async with manager:
         await asyncio.sleep(3 * STEP_SECONDS)
@@ -113,7 +113,7 @@ async def test_executors_that_have_not_started_have_no_points():
 async def test_points_of_many_executors_are_spread_over_the_step():
     """The points of many executors are taken in groups over the step, so that none delays the loop, one each step."""
     async with ExecutorManager() as manager:
-        recorder = Recorder(manager, READER)
+        recorder = HistoryRecorder(manager, READER)
         for number in range(105):
             manager.executor(f"e{number}")
         await asyncio.sleep(6 * STEP_SECONDS)
@@ -127,7 +127,7 @@ async def test_points_of_many_executors_are_spread_over_the_step():
 async def test_an_hour_is_kept():
     """The history has the points of the last hour, and older ones are dropped."""
     async with RateLimitedExecutor("mail") as executor:
-        recorder = Recorder(executor, READER)
+        recorder = HistoryRecorder(executor, READER)
         await asyncio.sleep((POINT_COUNT + 100) * STEP_SECONDS)
         assert len(recorder.recorded["mail"].history) == POINT_COUNT
 
@@ -140,7 +140,7 @@ async def test_recording_ends_with_its_reader():
         recorders = []
         for _ in range(10):
             reader = Reader()
-            recorders.append(weakref.ref(Recorder(manager, reader)))
+            recorders.append(weakref.ref(HistoryRecorder(manager, reader)))
             del reader
         await asyncio.sleep(2 * STEP_SECONDS)
         later = manager.executor("b")
@@ -154,7 +154,7 @@ async def test_recording_ends_with_its_reader():
 async def test_closed_executor_is_let_go():
     """A closed executor can be collected, even the one whose start began the recording, or one that never started."""
     manager = ExecutorManager()
-    recorder = Recorder(manager, READER)
+    recorder = HistoryRecorder(manager, READER)
     executor = manager.executor("never")
     await executor.aclose()
     assert recorder.recorded == {}
@@ -174,7 +174,7 @@ async def test_point_that_fails_ends_no_recording(monkeypatch, handler, reports)
     """An error while a point is taken is reported, and the other executors are recorded all the same."""
     handler()
     async with ExecutorManager() as manager:
-        recorder = Recorder(manager, READER)
+        recorder = HistoryRecorder(manager, READER)
         bad, good = manager.executor("bad"), manager.executor("good")
         await asyncio.sleep(STEP_SECONDS / 2)
 
@@ -195,5 +195,5 @@ async def test_recorder_on_another_loop_is_refused():
         executor = manager.executor("a")
         listeners = executor._listeners._listeners
         with pytest.raises(WrongLoopError):
-            await asyncio.to_thread(Recorder, manager, READER)
+            await asyncio.to_thread(HistoryRecorder, manager, READER)
         assert (manager._on_executor, executor._listeners._listeners) == ([], listeners)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ratelimited_executor.load.arrivals import Phase, Schedule
 from ratelimited_executor.load.figures import Figures, Measurement
-from ratelimited_executor.load.recording import Ended, Recorder
+from ratelimited_executor.load.recording import Ended, LoadRecorder
 
 
 def figures_of(
@@ -12,7 +12,7 @@ def figures_of(
 ) -> Figures:
     """Return the figures of 10 requests a second, the first ``errors`` of which failed."""
     seconds = max(1.0, len(durations) / 10)
-    recorder = Recorder(Schedule(classes={"": [Phase(first=10, last=10, seconds=seconds)]}))
+    recorder = LoadRecorder(Schedule(classes={"": [Phase(first=10, last=10, seconds=seconds)]}))
     for number, duration in enumerate(durations):
         due = number / 10
         is_error = number < errors
@@ -34,7 +34,7 @@ def figures_of(
 def figures_of_classes(**durations) -> Figures:
     """Return the figures of a load with classes, each of 10 requests a second."""
     seconds = max(map(len, durations.values())) / 10
-    recorder = Recorder(Schedule(classes={name: [Phase(first=10, last=10, seconds=seconds)] for name in durations}))
+    recorder = LoadRecorder(Schedule(classes={name: [Phase(first=10, last=10, seconds=seconds)] for name in durations}))
     for index, of_class in enumerate(durations.values()):
         for number, duration in enumerate(of_class):
             due = number / 10

@@ -11,7 +11,7 @@ from ratelimited_executor.load.arrivals import Arrival, Phase, Schedule
 from ratelimited_executor.load.durations import Durations
 from ratelimited_executor.load.figures import Figures, Measurement
 from ratelimited_executor.load.merging import alone, merge, whole_of
-from ratelimited_executor.load.recording import Ended, Recorder
+from ratelimited_executor.load.recording import Ended, LoadRecorder
 from tests.load.models import measurement_of
 
 CLASSES = {
@@ -23,7 +23,7 @@ CLASSES = {
 def recorded(rank: int, participants: int, *, seconds: float = 10, cuts: bool = False) -> Figures:
     """Return the figures of one participant, whose durations depend on the number of the request alone."""
     schedule = Schedule(classes=CLASSES, rank=rank, participants=participants)
-    recorder = Recorder(schedule)
+    recorder = LoadRecorder(schedule)
     for number, arrival in enumerate(schedule.arrivals()):
         if arrival.due < 2 + seconds:
             recorder.add(ended(arrival, rank))
@@ -150,7 +150,7 @@ def test_missing_and_stopped_participants_are_told_with_their_part() -> None:
 def checkpoints(rank: int, participants: int, *, until: float) -> list[Figures]:
     """Return the figures that a participant leaves every two seconds, as others read them."""
     schedule = Schedule(classes=CLASSES, rank=rank, participants=participants)
-    recorder, left = Recorder(schedule), []
+    recorder, left = LoadRecorder(schedule), []
     for second in range(2, 2 + int(until), 2):
         for arrival in schedule.arrivals():
             if second <= arrival.due < second + 2:

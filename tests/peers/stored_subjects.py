@@ -16,7 +16,7 @@ from unittest import mock
 import psycopg
 import redis
 
-from ratelimited_executor._core.fleet.memory import Record, TicketMemory
+from ratelimited_executor._core.fleet.memory import StateRecord, TicketMemory
 from ratelimited_executor._core.fleet.slots import SlotAuthority, SlotCall, SlotReply
 from ratelimited_executor._core.fleet.tickets import TicketAuthority
 from ratelimited_executor._core.fleet.ticket_calls import TicketCall, TicketReply
@@ -88,7 +88,7 @@ class InMemory:
         woken, self._slots.woken = self._slots.woken, []
         return woken
 
-    def records(self) -> dict[str, Record]:
+    def records(self) -> dict[str, StateRecord]:
         """Return the records."""
         return {} if self._tickets is None else self._tickets.memory.records()
 
@@ -139,10 +139,10 @@ class InFile:
         self._open[0][0]._connect()
         return list(self._open[0][0]._connection.execute(statement, values))
 
-    def records(self) -> dict[str, Record]:
+    def records(self) -> dict[str, StateRecord]:
         """Return the records."""
         rows = self.rows("select place, number, text from records where name = ?", name_of(NAME))
-        return {text_of(place): Record(number, text) for place, number, text in rows}
+        return {text_of(place): StateRecord(number, text) for place, number, text in rows}
 
     def restart(self) -> None:
         """Open the file anew in one of the processes."""
@@ -213,12 +213,12 @@ class InPostgres:
             cursor = connection.execute(statement, values)
             return [] if cursor.description is None else cursor.fetchall()
 
-    def records(self) -> dict[str, Record]:
+    def records(self) -> dict[str, StateRecord]:
         """Return the records."""
         rows = self.rows(
             "select place, number, text from fleet_records where fleet = %s and name = %s", self.group, name_of(NAME)
         )
-        return {text_of(place): Record(number, text) for place, number, text in rows}
+        return {text_of(place): StateRecord(number, text) for place, number, text in rows}
 
     def restart(self) -> None:
         """Connect anew in one of the processes."""

@@ -215,7 +215,7 @@ def test_a_hold_not_released_is_named() -> None:
     """A forgotten hold ends the run with an error that names it."""
 
     async def main() -> None:
-        assert "<Hold 'forgotten' held>" == repr(_loop().hold("forgotten"))
+        assert "<TimeHold 'forgotten' held>" == repr(_loop().hold("forgotten"))
         await asyncio.sleep(1)
 
     with pytest.raises(RealIOError, match="hold 'forgotten'"):
@@ -289,3 +289,11 @@ def test_a_call_from_a_thread_that_has_ended_runs_before_time_moves() -> None:
         return instants[0]
 
     assert 0.0 == run_virtual(main())
+
+
+def test_the_old_name_of_a_hold_goes_on_with_a_warning() -> None:
+    """``testing.Hold`` is ``testing.TimeHold``, with a DeprecationWarning."""
+    from ratelimited_executor import testing
+
+    with pytest.warns(DeprecationWarning, match="TimeHold"):
+        assert testing.Hold is testing.TimeHold  # type: ignore[attr-defined]  # no longer listed

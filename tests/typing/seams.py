@@ -1,7 +1,7 @@
 """What the parts inside offer to each other: checked by ``mypy --strict``, never run."""
 
 from ratelimited_executor import Observer, RateLimitedExecutor, observe
-from ratelimited_executor._runtime.assembly import Parts
+from ratelimited_executor._runtime.assembly import ExecutorParts
 from ratelimited_executor._runtime.batches import BatchHost
 from ratelimited_executor._runtime.closing import Closable
 from ratelimited_executor._runtime.engine import Engine
@@ -57,7 +57,7 @@ def asked_of_the_engine(engine: Engine) -> None:
     batch_host.queue  # type: ignore[attr-defined]  # a batch is taken in by its face
 
 
-def asked_of_an_executor(parts: Parts, executor: RateLimitedExecutor) -> None:
+def asked_of_an_executor(parts: ExecutorParts, executor: RateLimitedExecutor) -> None:
     closable: Closable = parts
     insights: Insights = parts
     faces: FaceParts = parts

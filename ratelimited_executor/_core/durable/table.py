@@ -56,7 +56,7 @@ from ratelimited_executor._core.durable.tasks import (
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Sequence
 
-    from ratelimited_executor._core.durable.tasks import Claim, NewTask, Occurrence, Outcome
+    from ratelimited_executor._core.durable.tasks import Claim, NewTask, Occurrence, TaskOutcome
 
 __all__ = ["REMEMBERED_US", "TaskTable", "is_outdated", "is_past", "vouched"]
 
@@ -190,7 +190,7 @@ class TaskTable:
         """Record that claims are about to start; return for each False if it was no longer in force."""
         return [self._start_one(ref) for ref in refs]
 
-    def finish(self, now_us: int, outcomes: Iterable[Outcome]) -> list[bool]:
+    def finish(self, now_us: int, outcomes: Iterable[TaskOutcome]) -> list[bool]:
         """End claims; return for each False, with nothing changed, if it was no longer in force."""
         return [self._finish_one(now_us, outcome) for outcome in outcomes]
 
@@ -403,7 +403,7 @@ class TaskTable:
             task.started_token = task.token
         return task is not None
 
-    def _finish_one(self, now_us: int, outcome: Outcome) -> bool:
+    def _finish_one(self, now_us: int, outcome: TaskOutcome) -> bool:
         task = self._in_force(outcome.ref)
         if task is None:
             return False
@@ -421,7 +421,7 @@ class TaskTable:
             self._fail(now_us, task, outcome)
         return True
 
-    def _fail(self, now_us: int, task: Task, outcome: Outcome) -> None:
+    def _fail(self, now_us: int, task: Task, outcome: TaskOutcome) -> None:
         task.attempt_count += 1
         task.error = outcome.error
         lane = None if task.new.lane is None else self._lanes[task.new.lane]

@@ -30,8 +30,27 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 __all__ = [
-    "NO_KEY", "SIZE_MAX", "SPAN_MAX", "Beat", "Claim", "Claimed", "Claims", "Durability", "DurableState", "End", "LaneRow", "NewTask", "Occurrence", "Outcome", "Placed", "Placement",
-    "Ref", "RepetitionRow", "TaskRow", "Turns", "key_from",
+    "NO_KEY",
+    "SIZE_MAX",
+    "SPAN_MAX",
+    "Beat",
+    "Claim",
+    "Claimed",
+    "Claims",
+    "Durability",
+    "DurableState",
+    "End",
+    "LaneRow",
+    "NewTask",
+    "Occurrence",
+    "Placed",
+    "Placement",
+    "Ref",
+    "RepetitionRow",
+    "TaskOutcome",
+    "TaskRow",
+    "Turns",
+    "key_from",
 ]  # fmt: skip
 
 SPAN_MAX: Final = 1e12
@@ -263,7 +282,7 @@ class End(Enum):
     """The task was cancelled, and is deleted."""
 
 
-class Outcome(NamedTuple):
+class TaskOutcome(NamedTuple):
     """The end of one claim.
 
     Attributes:

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from ratelimited_executor._core.exact import CALL_NS
-from ratelimited_executor._core.fleet.claims import Claim
+from ratelimited_executor._core.fleet.claims import PermitClaim
 from ratelimited_executor._core.fleet.ticket_calls import Correction
 from ratelimited_executor._core.limits.combined import CombinedPermits
 from ratelimited_executor._core.limits.limit import Limit
@@ -70,7 +70,7 @@ class HeldTicket:
     drops: int = 0
 
 
-class Parts(list[list[Any]]):
+class TicketParts(list[list[Any]]):
     """The parts of tickets that a start has used, as [ticket, amount].
 
     Attributes:
@@ -223,12 +223,12 @@ class TicketBudget:
         self._look(now_ns)
         return self.is_usable() and any(resource in ticket.left for ticket in self._open)
 
-    def use(self, resource: str, amount: int) -> Parts:
+    def use(self, resource: str, amount: int) -> TicketParts:
         """Use up to an amount of what :meth:`left_of` returned; return the parts, as [ticket, amount].
 
         An amount of 0 is a part as well, by which the cost can be corrected.
         """
-        parts = Parts()
+        parts = TicketParts()
         if not amount:
             parts += [[ticket, 0] for ticket in self._open if resource in ticket.left][:1]
             return parts
@@ -258,7 +258,7 @@ class TicketBudget:
         """
         if parts:
             end_ns = min(ticket.until_us for ticket, _ in parts) * 1000
-            effects.append(Claim(self, (resource, parts), self._clock.surely_before(end_ns, self._looked_ns)))
+            effects.append(PermitClaim(self, (resource, parts), self._clock.surely_before(end_ns, self._looked_ns)))
 
     def started(self, receipt: tuple[str, Any], at_ns: int) -> None:
         """Note that a start has taken effect, at a time of ours or before; from any thread."""
@@ -504,7 +504,7 @@ class BudgetLimit(Limit):
 
     def take(self, cost: int, now_ns: int) -> Any:  # noqa: ARG002  # the tickets' own times count
         """Record a start; return the parts of tickets that it uses."""
-        self._newest = Parts() if self._is_free else self._budget.use(self._resource, cost)
+        self._newest = TicketParts() if self._is_free else self._budget.use(self._resource, cost)
         return self._newest
 
     @property

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
-__all__ = ["Claim", "Lender"]
+__all__ = ["Lender", "PermitClaim"]
 
 
 class Lender(Protocol):
@@ -36,7 +36,7 @@ class Lender(Protocol):
         ...
 
 
-class Claim:
+class PermitClaim:
     """The permits of one start, as a part of its effects.
 
     Args:

@@ -21,7 +21,17 @@ if TYPE_CHECKING:
 
 from ratelimited_executor._core.fleet.ticket_calls import PlanLimit
 
-__all__ = ["LEAD_US", "Kept", "Queue", "Record", "TicketMemory", "Turn", "VersionError", "check_version", "place_order"]
+__all__ = [
+    "LEAD_US",
+    "Kept",
+    "Queue",
+    "StateRecord",
+    "TicketMemory",
+    "Turn",
+    "VersionError",
+    "check_version",
+    "place_order",
+]
 
 LEAD_US: Final = 1_000_000
 """A lead or a debt in a queue is forgiven beyond the starts of a share in this time, in microseconds."""
@@ -66,7 +76,7 @@ class Queue:
         return [peer for peer, turn in self.turns.items() if turn.until_us >= now_us]
 
 
-class Record(NamedTuple):
+class StateRecord(NamedTuple):
     """The stored form of a place: when it is at rest, and its text."""
 
     rest_us: int
@@ -133,9 +143,9 @@ class TicketMemory:
             [VERSION, (self.run, *numbers), self.plan_id, self.plan, limits, queue, self.seen, self.load, self.machine]
         )
 
-    def records(self) -> dict[str, Record]:
+    def records(self) -> dict[str, StateRecord]:
         """Return the places of keys."""
-        return {place: Record(rest_us, self._text_of(place)) for place, rest_us in self.rest_us.items()}
+        return {place: StateRecord(rest_us, self._text_of(place)) for place, rest_us in self.rest_us.items()}
 
     def _text_of(self, place: str) -> str:
         if place[0] == "k":
@@ -143,7 +153,7 @@ class TicketMemory:
         return _text(self.key_penalties[place] if place[0] == "p" else _queue_text(self.queues[place[2:]]))
 
     @classmethod
-    def read(cls, head: str, records: Iterable[tuple[str, Record]]) -> TicketMemory:
+    def read(cls, head: str, records: Iterable[tuple[str, StateRecord]]) -> TicketMemory:
         """Return the memory with the places of some keys.
 
         Raises:

@@ -18,10 +18,10 @@ __all__ = [
     "Correction",
     "LimitCopy",
     "LimitState",
-    "Outcome",
     "PlanLimit",
     "Report",
     "TicketCall",
+    "TicketOutcome",
     "TicketReply",
     "TicketRun",
 ]
@@ -213,7 +213,7 @@ class LimitState(NamedTuple):
     text: str
 
 
-class Outcome(NamedTuple):
+class TicketOutcome(NamedTuple):
     """The result of a run.
 
     Attributes:
@@ -266,5 +266,5 @@ class TicketReply:
     peers: int = 0
     plan: tuple[PlanLimit, ...] = ()
     limits: tuple[LimitState, ...] = ()
-    outcomes: tuple[Outcome, ...] = ()
+    outcomes: tuple[TicketOutcome, ...] = ()
     flaw: str = ""

@@ -29,10 +29,10 @@ from ratelimited_executor._core.fleet.ticket_calls import (
     LAPSED_US,
     LimitCopy,
     LimitState,
-    Outcome,
     PlanLimit,
     Report,
     TicketCall,
+    TicketOutcome,
     TicketReply,
     TicketRun,
 )
@@ -547,7 +547,7 @@ class TicketPeer:
         if self._is_contended and self._report_ns is None and self.budget.has_reports:
             self._report_ns = now_ns + _REPORT_NS
 
-    def _take_in_key(self, run: TicketRun, outcome: Outcome, told_us: int, now_ns: int) -> None:
+    def _take_in_key(self, run: TicketRun, outcome: TicketOutcome, told_us: int, now_ns: int) -> None:
         """Record until when a key is refused, and remember the state of its limit."""
         if outcome.holder == run.key:
             self.refused_keys.setdefault(run.key, (run.key_cost, outcome.again_us))  # it blocks the later ones

@@ -70,9 +70,9 @@ from ratelimited_executor._core.fleet.ticket_calls import (
     FAIR_HOLDER,
     LAPSED_US,
     LimitState,
-    Outcome,
     PlanLimit,
     TicketCall,
+    TicketOutcome,
     TicketReply,
     TicketRun,
 )
@@ -170,7 +170,7 @@ class TicketAuthority:
         settings = _settings_of(call)
         known_number = self._meet(call)
         is_awaited = is_vouched and call.number >= known_number
-        outcomes = [Outcome(holder="" if is_awaited else CLOCK_HOLDER) for _ in call.runs]
+        outcomes = [TicketOutcome(holder="" if is_awaited else CLOCK_HOLDER) for _ in call.runs]
         if self._now_us >= state.safe_us:
             if call.era == self._era and call.number > known_number:
                 self._correct(call, limits, keys)
@@ -228,7 +228,7 @@ class TicketAuthority:
                 del seen[peer]
         return number
 
-    def _gap_of(self, outcomes: list[Outcome]) -> int:
+    def _gap_of(self, outcomes: list[TicketOutcome]) -> int:
         """Count the load of a call; return how long its peer is to wait before the next one."""
         state = self._state
         cost = _CALL_US + _LINE_US * sum(1 + len(each.tickets) for each in outcomes)
@@ -399,9 +399,9 @@ class TicketAuthority:
 
     def _admit(
         self, call: TicketCall, by_name: dict[str, SharedLimit], by_key: dict[str, SharedLimit]
-    ) -> list[Outcome]:
+    ) -> list[TicketOutcome]:
         """Decide on each run that no earlier one blocks."""
-        outcomes: list[Outcome] = []
+        outcomes: list[TicketOutcome] = []
         keys = _settings_of(call)
         refused: dict[str, _Asked] = {}  # the runs that were refused, by what they block: a key's later runs, or all
         for run in call.runs:
@@ -416,7 +416,9 @@ class TicketAuthority:
                 if queue is not None:
                     refused[queue] = asked
             outcomes.append(
-                Outcome(tuple(asked.tickets), life_us, asked.holder, asked.at_us, asked.again_us, asked.is_contended)
+                TicketOutcome(
+                    tuple(asked.tickets), life_us, asked.holder, asked.at_us, asked.again_us, asked.is_contended
+                )
             )
         return outcomes
 

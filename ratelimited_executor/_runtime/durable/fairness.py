@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable
 
     from ratelimited_executor._core.durable.tasks import Claimed, Turns
-    from ratelimited_executor._runtime.durable.run import Run
+    from ratelimited_executor._runtime.durable.run import DurableRun
     from ratelimited_executor._runtime.executor import RateLimitedExecutor
 
 __all__ = ["Fairness"]
@@ -33,7 +33,7 @@ class Fairness:
         now: returns the loop time.
     """
 
-    def __init__(self, executor: RateLimitedExecutor, runs: Collection[Run], now: Callable[[], float]) -> None:
+    def __init__(self, executor: RateLimitedExecutor, runs: Collection[DurableRun], now: Callable[[], float]) -> None:
         self._executor = executor
         self._runs = runs
         self._now = now

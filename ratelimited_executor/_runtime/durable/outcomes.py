@@ -5,7 +5,7 @@ from __future__ import annotations
 import traceback
 from typing import TYPE_CHECKING, Any, Final
 
-from ratelimited_executor._core.durable.tasks import SPAN_MAX, End, Outcome
+from ratelimited_executor._core.durable.tasks import SPAN_MAX, End, TaskOutcome
 from ratelimited_executor._core.retries import Retry
 from ratelimited_executor._runtime.log import LOGGER
 from ratelimited_executor._runtime.retrying import pause_before_retry
@@ -36,7 +36,7 @@ def outcome_of(
     is_given_up: bool,
     now: float,
     numbers: RandomNumbers,
-) -> Outcome:
+) -> TaskOutcome:
     """Decide how a claim ends.
 
     Args:
@@ -51,16 +51,16 @@ def outcome_of(
     ref = claimed.ref
     error = RuntimeError("the attempt was cancelled") if handle.cancelled() else handle.exception()
     if error is None:
-        return Outcome(ref, End.DONE)
+        return TaskOutcome(ref, End.DONE)
     if is_unwanted:
-        return Outcome(ref, End.CANCELLED)
+        return TaskOutcome(ref, End.CANCELLED)
     if handle.cancelled() and is_given_up:
-        return Outcome(ref, End.RELEASED)
+        return TaskOutcome(ref, End.RELEASED)
     is_unstarted = handle.started_at is None
     if isinstance(error, LeaseOverError) or (is_unstarted and isinstance(error, TaskDroppedError)):
-        return Outcome(ref, End.RELEASED)
+        return TaskOutcome(ref, End.RELEASED)
     if is_unstarted and isinstance(error, TaskExpiredError):
-        return Outcome(ref, End.EXPIRED)
+        return TaskOutcome(ref, End.EXPIRED)
     return _failed(claimed, error, retry=retry, now=now, numbers=numbers)
 
 
@@ -73,7 +73,7 @@ def failure_of(error: BaseException) -> str:
     return text.replace("\0", "\\0").encode(errors="backslashreplace").decode()
 
 
-def _failed(claimed: Claimed, error: BaseException, *, retry: Any, now: float, numbers: RandomNumbers) -> Outcome:
+def _failed(claimed: Claimed, error: BaseException, *, retry: Any, now: float, numbers: RandomNumbers) -> TaskOutcome:
     count = claimed.attempt_count + 1
     told = f"{count} attempt{'s' if count > 1 else ''}"
     delay_us = None
@@ -89,5 +89,5 @@ def _failed(claimed: Claimed, error: BaseException, *, retry: Any, now: float, n
                 told += f" of {retry.attempts}, as on= of its Retry does not name this error"
     if delay_us is None:
         LOGGER.error("durable tasks: %r (%r) is a dead letter after %s: %r", claimed.name, claimed.id, told, error)
-        return Outcome(claimed.ref, End.DEAD, error=failure_of(error))
-    return Outcome(claimed.ref, End.RETRY, delay_us=delay_us, error=failure_of(error))
+        return TaskOutcome(claimed.ref, End.DEAD, error=failure_of(error))
+    return TaskOutcome(claimed.ref, End.RETRY, delay_us=delay_us, error=failure_of(error))

@@ -16,23 +16,23 @@ if TYPE_CHECKING:
     from ratelimited_executor._runtime.durable.starting import Starting
     from ratelimited_executor._runtime.handles import TaskHandle
 
-__all__ = ["Run"]
+__all__ = ["DurableRun"]
 
 _DONE: Final = TaskState.DONE  # enum members are slow to look up
 
 
-class Runner(Protocol):
+class RunHolder(Protocol):
     """The parts of a ``DurableRunner`` that its runs use."""
 
     _starting: Starting
 
-    def _started(self, run: Run) -> None: ...
+    def _started(self, run: DurableRun) -> None: ...
     def _check_lease(self) -> None: ...
-    def _done(self, run: Run) -> None: ...
-    def _ended(self, run: Run) -> None: ...
+    def _done(self, run: DurableRun) -> None: ...
+    def _ended(self, run: DurableRun) -> None: ...
 
 
-class Run(TriedOnce):
+class DurableRun(TriedOnce):
     """One claim, until its end; calling it starts the task.
 
     Attributes:
@@ -54,7 +54,7 @@ class Run(TriedOnce):
     )
 
     def __init__(
-        self, runner: Runner, claimed: Claimed, func: DurableFunction[Any, Any], args: Any, kwargs: Any
+        self, runner: RunHolder, claimed: Claimed, func: DurableFunction[Any, Any], args: Any, kwargs: Any
     ) -> None:
         self.runner = runner
         self.claimed = claimed

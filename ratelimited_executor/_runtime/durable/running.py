@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import anyio
 
-from ratelimited_executor._core.durable.tasks import SIZE_MAX, Claim, Claims, End, Outcome, key_from
+from ratelimited_executor._core.durable.tasks import SIZE_MAX, Claim, Claims, End, TaskOutcome, key_from
 from ratelimited_executor._core.rates import Rate
 from ratelimited_executor._runtime.durable.fairness import Fairness
 from ratelimited_executor._runtime.durable.lease import Lease
 from ratelimited_executor._runtime.durable.outcomes import LeaseOverError, failure_of, outcome_of
 from ratelimited_executor._runtime.durable.repeating import Placing
-from ratelimited_executor._runtime.durable.run import Run
+from ratelimited_executor._runtime.durable.run import DurableRun
 from ratelimited_executor._runtime.durable.starting import Starting
 from ratelimited_executor._runtime.log import LOGGER, RateLimitedWarnings
 from ratelimited_executor.exceptions import BacklogFullError, ExecutorStoppedError, StoreUnavailableError
@@ -129,7 +129,7 @@ class DurableRunner:
         self._starting = Starting(store)
         self._placing = Placing(store, repetitions, clock, lambda: self._lease.owner, lease)
         self._has_ended = False  # True if an occurrence of a repetition has ended, and its end is not written
-        self._held: dict[Ref, Run] = {}
+        self._held: dict[Ref, DurableRun] = {}
         self._fairness = Fairness(executor, self._held.values(), clock.monotonic)
         self._unwanted: dict[str, int] = {}  # id that was cancelled here -> the number of claims sent before
         self._cancel_count = 0  # the store's number of cancellations when it was last asked for them
@@ -138,7 +138,7 @@ class DurableRunner:
         self._waiting_size = 0  # bytes of the arguments of unstarted tasks
         self._wake = asyncio.Event()
         self._idle = asyncio.Event()
-        self._outcomes: list[Outcome] = []
+        self._outcomes: list[TaskOutcome] = []
         self._has_outcomes = asyncio.Event()
         self._unknown: set[tuple[str, int]] = set()
         self._is_closing = False
@@ -302,7 +302,7 @@ class DurableRunner:
         now = self._now()
         for index, claimed in enumerate(claims.tasks):
             if self._unwanted.get(claimed.id, 0) >= number:  # cancelled since the claim was sent
-                self._end(Outcome(claimed.ref, End.CANCELLED))
+                self._end(TaskOutcome(claimed.ref, End.CANCELLED))
                 continue
             try:
                 self._admit(claimed, now)
@@ -312,7 +312,7 @@ class DurableRunner:
 
     def _release(self, claims: Claims, first: int = 0) -> None:
         for claimed in claims.tasks[first:]:
-            self._end(Outcome(claimed.ref, End.RELEASED))
+            self._end(TaskOutcome(claimed.ref, End.RELEASED))
 
     def _admit(self, claimed: Claimed, now: float) -> None:
         """Hand a claimed task to the executor, at loop time ``now``."""
@@ -323,18 +323,18 @@ class DurableRunner:
                 f"unknown {claimed.name}", "durable tasks: %r, version %d, is not registered here: its tasks are set aside",
                 claimed.name, claimed.version,
             )  # fmt: skip
-            self._end(Outcome(claimed.ref, End.UNKNOWN))
+            self._end(TaskOutcome(claimed.ref, End.UNKNOWN))
             return
         if claimed.lost_count > _BLAMED_MAX:
             text = f"{claimed.lost_count} processes were lost while they ran it"
-            self._end(Outcome(claimed.ref, End.DEAD, error=text))
+            self._end(TaskOutcome(claimed.ref, End.DEAD, error=text))
             return
         try:
             args, kwargs = self._codec.loads(claimed.body)
         except Exception as error:  # noqa: BLE001  # the codec is user code, and the body may come from another codec
-            self._end(Outcome(claimed.ref, End.DEAD, error=f"its arguments cannot be read: {failure_of(error)}"))
+            self._end(TaskOutcome(claimed.ref, End.DEAD, error=f"its arguments cannot be read: {failure_of(error)}"))
             return
-        run = Run(self, claimed, function, args, kwargs)
+        run = DurableRun(self, claimed, function, args, kwargs)
         delay = claimed.in_us / _US
         if delay > AHEAD_MAX:
             delay = 0.0
@@ -342,13 +342,13 @@ class DurableRunner:
         delay = max(delay, 0.0)
         expires = None if claimed.expires_in_us is None else claimed.expires_in_us / _US - delay
         if expires is not None and expires <= 0:
-            self._end(Outcome(claimed.ref, End.EXPIRED))
+            self._end(TaskOutcome(claimed.ref, End.EXPIRED))
             return
         try:
             handle = self._executor.schedule(run, delay=delay, **self._options_of(claimed, function, expires))
         except (TypeError, ValueError) as error:  # such as a cost in a resource that this executor lacks
             text = f"{self._executor.name} does not take it: {failure_of(error)}"
-            self._end(Outcome(claimed.ref, End.DEAD, error=text))
+            self._end(TaskOutcome(claimed.ref, End.DEAD, error=text))
             return
         run.handle = handle
         self._held[claimed.ref] = run
@@ -379,13 +379,13 @@ class DurableRunner:
         if self._lease.is_over():
             raise LeaseOverError
 
-    def _started(self, run: Run) -> None:
+    def _started(self, run: DurableRun) -> None:
         if not run.is_started:
             run.is_started = True
             self._start_count += 1
             self._note_waiting(run.claimed, -1)
 
-    def _ended(self, run: Run) -> None:
+    def _ended(self, run: DurableRun) -> None:
         """Decide the outcome of a claim whose attempt has ended."""
         assert run.handle is not None
         if not run.is_started:
@@ -402,18 +402,18 @@ class DurableRunner:
         )
         self._let_go(run, outcome)
 
-    def _done(self, run: Run) -> None:
+    def _done(self, run: DurableRun) -> None:
         """End the claim of a task that returned: a fast path of :meth:`_ended`."""
-        self._let_go(run, Outcome(run.claimed.ref, _END_DONE))
+        self._let_go(run, TaskOutcome(run.claimed.ref, _END_DONE))
 
-    def _let_go(self, run: Run, outcome: Outcome) -> None:
+    def _let_go(self, run: DurableRun, outcome: TaskOutcome) -> None:
         if self._held.pop(run.claimed.ref, None) is not None and not run.is_void:
             self._has_ended = self._has_ended or run.claimed.id in self._placing.waiting
             self._end(outcome)
         if not self._held:
             self._idle.set()
 
-    def _end(self, outcome: Outcome) -> None:
+    def _end(self, outcome: TaskOutcome) -> None:
         self._outcomes.append(outcome)
         self._has_outcomes.set()
 

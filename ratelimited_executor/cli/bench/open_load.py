@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from ratelimited_executor import ExecutorManager, Pacing, RateLimitedExecutor
-from ratelimited_executor.load.recording import NOT_STARTED, Ended, Recorder
+from ratelimited_executor.load.recording import NOT_STARTED, Ended, LoadRecorder
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from ratelimited_executor.load.arrivals import Arrival, Schedule
     from ratelimited_executor.load.figures import Figures
 
-__all__ = ["Live", "OpenLoad", "Outcome"]
+__all__ = ["Live", "LoadOutcome", "OpenLoad"]
 
 # The span of requests scheduled together. With a longer one, the loop would be busy for longer than starts may be late.
 _SLICE_SECONDS: Final = 0.05
@@ -40,7 +40,7 @@ _STEP_SECONDS: Final = 0.005
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class LoadOutcome:
     """The outcome of a request.
 
     Attributes:
@@ -89,7 +89,7 @@ class OpenLoad:
     def __init__(
         self,
         schedule: Schedule,
-        send: Callable[[Arrival], Awaitable[Outcome]],
+        send: Callable[[Arrival], Awaitable[LoadOutcome]],
         *,
         kind_of: Callable[[BaseException], str],
         connections: int,
@@ -101,7 +101,7 @@ class OpenLoad:
         self._schedule, self._phases, self._send, self._kind_of = schedule, phases, send, kind_of
         self._connections, self._timeout, self._drain = connections, timeout, drain
         self._clock = clock
-        self._recorder = Recorder(schedule)
+        self._recorder = LoadRecorder(schedule)
         self._total = sum(phase.seconds for phase in phases)
         self._warm_up = schedule.warm_up
         self._begin = self._cpu_begin = 0.0
@@ -236,11 +236,11 @@ class OpenLoad:
             async with limit:
                 outcome = await self._send(arrival)
         except TimeoutError:
-            outcome = Outcome(error="timeout")
+            outcome = LoadOutcome(error="timeout")
         except asyncio.CancelledError:
             raise  # the whole measurement is cancelled
         except (Exception, SystemExit, KeyboardInterrupt) as error:  # noqa: BLE001  # user code, which may raise anything
-            outcome = Outcome(error=self._kind_of(error), sample=_text_of(error))
+            outcome = LoadOutcome(error=self._kind_of(error), sample=_text_of(error))
         finally:
             self._limits.discard(limit)
             self._release()

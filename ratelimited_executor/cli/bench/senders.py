@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import aiohttp
 
-from ratelimited_executor.cli.bench.open_load import Outcome
+from ratelimited_executor.cli.bench.open_load import LoadOutcome
 from ratelimited_executor.cli.contexts import entered, is_context
 from ratelimited_executor.load.requests import fill
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 __all__ = ["Sender", "function_sender", "http_sender", "is_in_threads", "kind_of"]
 
 if TYPE_CHECKING:
-    Sender = Callable[[Arrival], Awaitable[Outcome]]
+    Sender = Callable[[Arrival], Awaitable[LoadOutcome]]
 
 _BAD_STATUS: Final = 400  # from this status on a response is an error
 _HEAD_BYTES: Final = 1000  # of a bad response, as a sample
@@ -85,7 +85,7 @@ async def http_sender(templates: Sequence[Sequence[RequestTemplate]], *, connect
         middlewares=(_once,),
     ) as session:
 
-        async def send(arrival: Arrival) -> Outcome:
+        async def send(arrival: Arrival) -> LoadOutcome:
             of_class = templates[arrival.class_index]
             template = of_class[arrival.turn % len(of_class)]
             body = None if template.body is None else fill(template.body, arrival.number).encode()
@@ -99,9 +99,9 @@ async def http_sender(templates: Sequence[Sequence[RequestTemplate]], *, connect
                     if answer.status >= _BAD_STATUS and len(head) < _HEAD_BYTES:
                         head += chunk[:_HEAD_BYTES]
                 if answer.status < _BAD_STATUS:
-                    return Outcome(status=answer.status, received=received)
+                    return LoadOutcome(status=answer.status, received=received)
                 error = f"status {answer.status}"
-                return Outcome(error=error, sample=_text_of(head), status=answer.status, received=received)
+                return LoadOutcome(error=error, sample=_text_of(head), status=answer.status, received=received)
 
         yield send
 
@@ -158,13 +158,13 @@ def _caller(function: Callable[..., Any], threads: ThreadPoolExecutor | None, cl
     )
     loop = asyncio.get_running_loop()
 
-    async def call(arrival: Arrival) -> Outcome:
+    async def call(arrival: Arrival) -> LoadOutcome:
         name = class_names[arrival.class_index] if class_names else ""
         arguments = (arrival.number, name)[:argument_count]
         result = function(*arguments) if threads is None else await loop.run_in_executor(threads, function, *arguments)
         if inspect.isawaitable(result):
             await result
-        return Outcome()
+        return LoadOutcome()
 
     return call
 

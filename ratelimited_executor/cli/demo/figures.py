@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from ratelimited_executor.cli.demo.load import Delivery
 
-__all__ = ["Half", "Verdict", "judge", "mean_delays", "per_bin"]
+__all__ = ["DemoVerdict", "Half", "judge", "mean_delays", "per_bin"]
 
 # The executor's slack, by which a start may use its permit late (20 ms), plus the way through two busy processes and a
 # socket, which varies by some 30 ms on two shared cores. The server sees arrivals, not starts.
@@ -46,7 +46,7 @@ class Half:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
+class DemoVerdict:
     """The verdict on a half; :attr:`is_held` is True if it kept the rate.
 
     Attributes:
@@ -83,16 +83,16 @@ def mean_delays(half: Half, load: Sequence[Delivery]) -> dict[int, float]:
     return {priority: sum(delays[priority]) / len(delays[priority]) for priority in sorted(delays, reverse=True)}
 
 
-def judge(half: Half, *, rate: int, count: int) -> Verdict:
+def judge(half: Half, *, rate: int, count: int) -> DemoVerdict:
     """Judge a half: its starts by the rate, its arrivals with an allowance for the way to the server."""
     times = half.times
     most_started = worst_window(half.starts, SECOND_S)[0]
     if not times:
-        return Verdict(most_started=most_started, most_arrived=0, is_held=False, missing=count)
+        return DemoVerdict(most_started=most_started, most_arrived=0, is_held=False, missing=count)
     report = audit(times, Rate(rate), slack=ARRIVAL_SLACK_S)
     seen = {index for _, index in half.arrivals}
     missing = count - len(seen) + len(times) - len(seen)
-    return Verdict(
+    return DemoVerdict(
         most_started=most_started,
         most_arrived=worst_window(times, SECOND_S)[0],
         is_held=0 < most_started <= rate and report.ok,

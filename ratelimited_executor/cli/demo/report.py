@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ratelimited_executor._core.durations import format_duration
-from ratelimited_executor.cli.demo.figures import ARRIVAL_SLACK_S, Half, Verdict, mean_delays, per_bin
+from ratelimited_executor.cli.demo.figures import ARRIVAL_SLACK_S, DemoVerdict, Half, mean_delays, per_bin
 from ratelimited_executor.cli.demo.view import bar, block_for
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def print_report(console: Console, executor: Half, plain: Half, load: Sequence[D
     console.print(_delay_table(executor, plain, load))
 
 
-def print_verdict(console: Console, half: Half, verdict: Verdict, *, rate: int, count: int) -> None:
+def print_verdict(console: Console, half: Half, verdict: DemoVerdict, *, rate: int, count: int) -> None:
     """Print whether a half kept the rate and delivered everything once, and why more may arrive in a second than start."""
     if verdict.most_started > rate:
         held = f"MORE than {rate:,} starts in a second: {verdict.most_started:,}"

@@ -17,14 +17,14 @@ from typing import Final
 
 from aiohttp import web
 
-__all__ = ["Arrivals", "make_app"]
+__all__ = ["DemoArrivals", "make_app"]
 
 LOOPBACK: Final = "127.0.0.1"
 # Arrivals kept of one half; more than the largest demo sends.
 ARRIVALS_MAX: Final = 200_000
 
 
-class Arrivals:
+class DemoArrivals:
     """The arrivals of one half of the demo."""
 
     def __init__(self, begin: float) -> None:
@@ -43,7 +43,7 @@ class Arrivals:
         return [self._seconds[second] for second in range(int(now - self.begin) + 1)]
 
 
-_HALVES: Final = web.AppKey("halves", dict[str, Arrivals])
+_HALVES: Final = web.AppKey("halves", dict[str, DemoArrivals])
 
 
 def make_app() -> web.Application:
@@ -58,7 +58,7 @@ def make_app() -> web.Application:
 
 
 async def _begin(request: web.Request) -> web.Response:
-    request.app[_HALVES][request.match_info["half"]] = Arrivals(time.monotonic())
+    request.app[_HALVES][request.match_info["half"]] = DemoArrivals(time.monotonic())
     return web.Response(status=204)
 
 
@@ -81,7 +81,7 @@ async def _arrivals(request: web.Request) -> web.Response:
     return web.json_response(_half(request).rows)
 
 
-def _half(request: web.Request) -> Arrivals:
+def _half(request: web.Request) -> DemoArrivals:
     try:
         return request.app[_HALVES][request.match_info["half"]]
     except KeyError:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Final
 
-from ratelimited_executor._core.fleet.ticket_calls import LimitState, Outcome, PlanLimit, TicketCall, TicketReply
+from ratelimited_executor._core.fleet.ticket_calls import LimitState, PlanLimit, TicketCall, TicketOutcome, TicketReply
 from ratelimited_executor._redis.lua import LuaScript
 
 if TYPE_CHECKING:
@@ -70,10 +70,10 @@ def _limit_of(name: bytes, resource: bytes, numbers: bytes, text: bytes) -> Limi
     )
 
 
-def _outcome_of(tickets: bytes, numbers: bytes, holder: bytes, text: bytes) -> Outcome:
+def _outcome_of(tickets: bytes, numbers: bytes, holder: bytes, text: bytes) -> TicketOutcome:
     life_us, at_us, again_us, is_contended, serial = map(int, numbers.split(b","))
     made = [ticket for part in tickets.split(b";")[:-1] for ticket in _tickets_of(part, life_us)]
-    return Outcome(
+    return TicketOutcome(
         tuple(made), life_us, holder.decode(), at_us, again_us, bool(is_contended), serial, text.decode("latin-1")
     )
 

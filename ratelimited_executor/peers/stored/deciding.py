@@ -21,7 +21,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
-from ratelimited_executor._core.fleet.memory import Record, TicketMemory, VersionError
+from ratelimited_executor._core.fleet.memory import StateRecord, TicketMemory, VersionError
 from ratelimited_executor._core.fleet.slots import SlotAuthority, SlotCall, SlotReply
 from ratelimited_executor._core.fleet.tickets import TicketAuthority, places_of, swept_count
 from ratelimited_executor.peers.transport import RefusedError
@@ -151,7 +151,7 @@ def answer(
     Raises:
         RefusedError: if another release has written the memory.
     """
-    found = {text_of(place): Record(number, text) for place, number, text in records}
+    found = {text_of(place): StateRecord(number, text) for place, number, text in records}
     memory, is_damaged = None, False
     try:
         if head is not None:

@@ -8,7 +8,7 @@ from itertools import pairwise
 from typing import Any, Final
 
 from ratelimited_executor.simulation.report.document import plot_html
-from ratelimited_executor.simulation.report.plots import HistogramPlot, Line, Mark, Plot, RingPlot, TimePlot
+from ratelimited_executor.simulation.report.plots import HistogramPlot, Mark, Plot, ReportLine, RingPlot, TimePlot
 
 __all__ = ["figure_html"]
 
@@ -103,7 +103,7 @@ def _mark_text(mark: Mark, end: float) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _line(line: Line, sign: str) -> dict[str, Any]:
+def _line(line: ReportLine, sign: str) -> dict[str, Any]:
     is_short = len(line.x) <= _MARKERS_UP_TO
     return {
         "type": "scatter",

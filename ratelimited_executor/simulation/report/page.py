@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from ratelimited_executor.simulation.report.plots import Plot
-    from ratelimited_executor.simulation.report.reading import Quantiles, Run
+    from ratelimited_executor.simulation.report.reading import StoredQuantiles, StoredRun
 
 __all__ = ["render"]
 
@@ -72,7 +72,7 @@ class _Row:
     key: str = ""
 
 
-def render(runs: Sequence[Run], plots: Sequence[Plot], flat: Sequence[str] = ()) -> str:
+def render(runs: Sequence[StoredRun], plots: Sequence[Plot], flat: Sequence[str] = ()) -> str:
     """Return the page.
 
     Args:
@@ -86,7 +86,7 @@ def render(runs: Sequence[Run], plots: Sequence[Plot], flat: Sequence[str] = ())
         f'<p class="lead">{escape(_lead(runs))}</p></header>',
         *(_alert(run) for run in runs if run.status != "finished"),
         f'<div class="{"beside" if len(runs) == 1 else "below"}">',
-        _section("run", "Run" if len(runs) == 1 else "Runs", _runs_table(runs) + _details(runs)),
+        _section("run", "StoredRun" if len(runs) == 1 else "Runs", _runs_table(runs) + _details(runs)),
         _section("summary", "Summary", _summary_table(runs) + _flat_note(flat)),
         "</div>",
         *(_plot_section(plot, is_first=index == 0) for index, plot in enumerate(plots)),
@@ -95,7 +95,7 @@ def render(runs: Sequence[Run], plots: Sequence[Plot], flat: Sequence[str] = ())
     return document(title, style=_STYLE, body=body, has_plots=bool(plots))
 
 
-def _lead(runs: Sequence[Run]) -> str:
+def _lead(runs: Sequence[StoredRun]) -> str:
     if len(runs) > 1:
         return "; ".join(run.label for run in runs)
     run = runs[0]
@@ -103,7 +103,7 @@ def _lead(runs: Sequence[Run]) -> str:
     return f"Seed {run.seed}, {duration(run.span)} of simulated time{'' if speed == _NONE else f', {speed}'}."
 
 
-def _alert(run: Run) -> str:
+def _alert(run: StoredRun) -> str:
     """Return a notice that a run is not finished."""
     how_far = f"It came to {duration(run.span)}"
     if run.planned:
@@ -129,7 +129,7 @@ def _plot_section(plot: Plot, *, is_first: bool) -> str:
     return _section(plot.key, plot.title, (button if isinstance(plot, TimePlot) and plot.has_log_scale else "") + body)
 
 
-def _runs_table(runs: Sequence[Run]) -> str:
+def _runs_table(runs: Sequence[StoredRun]) -> str:
     rows = [
         _Row("Scenario", [escape(run.scenario) for run in runs]),
         _Row("Seed", [escape(run.seed) for run in runs]),
@@ -146,8 +146,8 @@ def _runs_table(runs: Sequence[Run]) -> str:
     return _table(runs, rows, "What was simulated", "runs")
 
 
-def _summary_table(runs: Sequence[Run]) -> str:
-    def row(heading: str, key: str, read: Callable[[Run], str]) -> _Row:
+def _summary_table(runs: Sequence[StoredRun]) -> str:
+    def row(heading: str, key: str, read: Callable[[StoredRun], str]) -> _Row:
         return _Row(heading, [read(run) for run in runs], key)
 
     rows = [
@@ -176,7 +176,7 @@ def _flat_note(flat: Sequence[str]) -> str:
     return f'<p class="note">Not plotted, being 0 in every step: {escape(", ".join(flat).lower())}.</p>' if flat else ""
 
 
-def _quantile_rows(heading: str, key: str, found: list[Quantiles]) -> list[_Row]:
+def _quantile_rows(heading: str, key: str, found: list[StoredQuantiles]) -> list[_Row]:
     parts = (("p50", "p50"), ("p90", "p90"), ("p99", "p99"), ("most", "maximum"))
     return [
         _Row(f"{heading}, {name}", [_delay(getattr(each, part)) for each in found], f"{key}_{part}")
@@ -185,7 +185,7 @@ def _quantile_rows(heading: str, key: str, found: list[Quantiles]) -> list[_Row]
     ]
 
 
-def _keys_table(runs: Sequence[Run]) -> str:
+def _keys_table(runs: Sequence[StoredRun]) -> str:
     lines = []
     for run in runs:
         for population in run.populations:
@@ -202,7 +202,7 @@ def _keys_table(runs: Sequence[Run]) -> str:
     )
 
 
-def _details(runs: Sequence[Run]) -> str:
+def _details(runs: Sequence[StoredRun]) -> str:
     """Return the measured subjects and the events, collapsed."""
     several = len(runs) > 1
     sources = [
@@ -223,7 +223,7 @@ def _details(runs: Sequence[Run]) -> str:
     ):
         if rows:
             shown = [row if several else row[1:] for row in rows]
-            head = "".join(f'<th scope="col">{heading}</th>' for heading in (*(("Run",) * several), *headings))
+            head = "".join(f'<th scope="col">{heading}</th>' for heading in (*(("StoredRun",) * several), *headings))
             body = "".join(f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in row)}</tr>" for row in shown)
             text += (
                 f'<details><summary>{title} ({len(rows):,})</summary><div class="wide">'
@@ -232,7 +232,7 @@ def _details(runs: Sequence[Run]) -> str:
     return text
 
 
-def _table(runs: Sequence[Run], rows: Sequence[_Row], caption: str, kind: str) -> str:
+def _table(runs: Sequence[StoredRun], rows: Sequence[_Row], caption: str, kind: str) -> str:
     """Return a table with a column for each run; with several runs, rows with differing texts are marked."""
     head = '<th scope="col">Property</th>' + "".join(f'<th scope="col">{escape(run.label)}</th>' for run in runs)
     lines = []
@@ -247,12 +247,12 @@ def _table(runs: Sequence[Run], rows: Sequence[_Row], caption: str, kind: str) -
     )
 
 
-def _status(run: Run) -> str:
+def _status(run: StoredRun) -> str:
     kind = run.status if run.status in ("finished", "failed", "interrupted", "running") else "unknown"
     return f'<span class="status {kind}">{escape(run.status)}</span>'
 
 
-def _start(run: Run) -> str:
+def _start(run: StoredRun) -> str:
     if run.start is None:
         return _NONE
     try:
@@ -261,17 +261,17 @@ def _start(run: Run) -> str:
         return f"{run.start:g} s after 1970"
 
 
-def _span(run: Run) -> str:
+def _span(run: StoredRun) -> str:
     if run.planned is None or run.status == "finished":
         return duration(run.span)
     return f"{duration(run.span)} of {duration(run.planned)}"
 
 
-def _speed(run: Run) -> str:
+def _speed(run: StoredRun) -> str:
     return f"{number(run.span / run.wall_seconds)} times real time" if run.wall_seconds else _NONE
 
 
-def _parameter(run: Run, name: str) -> str:
+def _parameter(run: StoredRun, name: str) -> str:
     return escape(_json(run.parameters[name])) if name in run.parameters else _NONE
 
 

@@ -20,14 +20,20 @@ from ratelimited_executor.simulation.report.units import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from ratelimited_executor.simulation.report.reading import Cycle, Delays, ExecutorSeries, Population, Run
+    from ratelimited_executor.simulation.report.reading import (
+        Cycle,
+        Delays,
+        ExecutorSeries,
+        StoredPopulation,
+        StoredRun,
+    )
 
 __all__ = [
     "Bars",
     "HistogramPlot",
-    "Line",
     "Mark",
     "Plot",
+    "ReportLine",
     "Ring",
     "RingPlot",
     "TimePlot",
@@ -52,7 +58,7 @@ _TRANSPARENT_FROM: Final = 2  # sets of bars that overlap
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class ReportLine:
     """A line of a plot over time; an initially hidden line is only in the legend."""
 
     name: str
@@ -83,7 +89,7 @@ class TimePlot:
     y_label: str
     unit: Unit
     end: float  # of the axis, in its unit
-    lines: list[Line]
+    lines: list[ReportLine]
     marks: list[Mark]
     has_log_scale: bool = False
     y_sign: str = ""  # after a value
@@ -167,7 +173,7 @@ class RingPlot:
 Plot = TimePlot | HistogramPlot | RingPlot
 
 
-def make_plots(runs: Sequence[Run]) -> list[Plot]:
+def make_plots(runs: Sequence[StoredRun]) -> list[Plot]:
     """Return the plots of a report, in their order.
 
     Args:
@@ -221,7 +227,7 @@ def has_something_to_show(plot: Plot) -> bool:
 class _Shared:
     """The common properties of all plots over time."""
 
-    def __init__(self, runs: Sequence[Run]) -> None:
+    def __init__(self, runs: Sequence[StoredRun]) -> None:
         span = max(run.span for run in runs)
         self.unit = time_axis_unit(span)
         self.end = max(span, 1.0) / self.unit.seconds
@@ -240,7 +246,7 @@ class _Shared:
         return [_rounded(time / self.unit.seconds) for time in times]
 
 
-def _marks(runs: Sequence[Run], unit: Unit, end: float) -> list[Mark]:
+def _marks(runs: Sequence[StoredRun], unit: Unit, end: float) -> list[Mark]:
     """Return the events; an event that not all runs have is shown with the name of its run."""
     owners: dict[tuple[float, str], list[str]] = {}
     for run in runs:
@@ -266,7 +272,7 @@ def _marks(runs: Sequence[Run], unit: Unit, end: float) -> list[Mark]:
 
 
 def _levels(
-    runs: Sequence[Run],
+    runs: Sequence[StoredRun],
     shared: _Shared,
     *,
     key: str,
@@ -293,7 +299,7 @@ def _levels(
         chosen = [(run, series, series.name) for run in of_runs for series in run.executors]
     left_out, singles = (len(singles), []) if len(singles) > _SINGLES_MAX else (0, singles)
     lines = [
-        Line(
+        ReportLine(
             name,
             _COLOURS[index % len(_COLOURS)],
             shared.x(run.grid.ends),
@@ -310,14 +316,14 @@ def _levels(
     return TimePlot(key, title, caption, y_label, shared.unit, shared.end, lines, shared.marks, has_log_scale)
 
 
-def _start_delay(runs: Sequence[Run], shared: _Shared) -> TimePlot | None:
+def _start_delay(runs: Sequence[StoredRun], shared: _Shared) -> TimePlot | None:
     found = [(run, delays) for run in runs for delays in run.delays]
     if not found:
         return None
     longest = sorted((max(delays.p99) for _, delays in found), reverse=True)[:_SINGLES_MAX]
     series = [pair for pair in found if max(pair[1].p99) >= longest[-1]][:_SINGLES_MAX]
     unit = unit_for(max(max(delays.p99) for _, delays in series))
-    lines: list[Line] = []
+    lines: list[ReportLine] = []
     for index, (run, delays) in enumerate(series):
         name = _delay_name(runs, run, delays)
         points = _with_gaps(delays.times, max(_GAP * run.span, 1.5 * run.grid.piece_seconds))
@@ -330,7 +336,7 @@ def _start_delay(runs: Sequence[Run], shared: _Shared) -> TimePlot | None:
         ):
             is_alone = len(series) == 1
             lines.append(
-                Line(
+                ReportLine(
                     f"{percentile} {name}".strip(),
                     _PERCENTILE_COLOURS[percentile] if is_alone else _COLOURS[index % len(_COLOURS)],
                     x,
@@ -370,12 +376,12 @@ def _with_gaps(times: list[float], longest: float) -> list[tuple[float, int | No
     return points
 
 
-def _delay_name(runs: Sequence[Run], run: Run, delays: Delays) -> str:
+def _delay_name(runs: Sequence[StoredRun], run: StoredRun, delays: Delays) -> str:
     parts = [run.label] * (len(runs) > 1) + [delays.name] * (len(run.delays) > 1)
     return ": ".join(parts)
 
 
-def _sync_intervals(runs: Sequence[Run]) -> HistogramPlot | None:
+def _sync_intervals(runs: Sequence[StoredRun]) -> HistogramPlot | None:
     several = len(runs) > 1
     found = [(run, population) for run in runs for population in run.populations if population.bins]
     if not found:
@@ -475,7 +481,7 @@ def _finite_high(each: Bin) -> float:
     return each.high if math.isfinite(each.high) else 2 * max(each.low, 1.0)
 
 
-def _never_synced(run: Run, population: Population, *, several: bool) -> str:
+def _never_synced(run: StoredRun, population: StoredPopulation, *, several: bool) -> str:
     if population.keys is None:
         return ""
     who = f"{population.name} of {run.label}" if several else population.name
@@ -505,7 +511,7 @@ def _has_steady_growth(bins: list[Bin]) -> bool:
     return bool(growths) and max(growths) < _STEADY_RATIO * min(growths)
 
 
-def _slots(runs: Sequence[Run]) -> RingPlot | None:
+def _slots(runs: Sequence[StoredRun]) -> RingPlot | None:
     several = len(runs) > 1
     rings = [_ring(run, cycle, several=several) for run in runs for cycle in run.cycles if cycle.slots]
     if not rings:
@@ -517,7 +523,7 @@ def _slots(runs: Sequence[Run]) -> RingPlot | None:
     return RingPlot("slots", "Slots", caption, rings)
 
 
-def _ring(run: Run, cycle: Cycle, *, several: bool) -> Ring:
+def _ring(run: StoredRun, cycle: Cycle, *, several: bool) -> Ring:
     title = f"{run.label}: {cycle.name}" if several else cycle.name
     return Ring(
         title,

@@ -25,11 +25,11 @@ __all__ = [
     "Delays",
     "Event",
     "ExecutorSeries",
-    "Population",
-    "Quantiles",
-    "Run",
-    "Slot",
-    "Source",
+    "StoredPopulation",
+    "StoredQuantiles",
+    "StoredRun",
+    "StoredRuns",
+    "StoredSlot",
     "read_run",
     "read_runs",
 ]
@@ -42,7 +42,7 @@ _ENDS: Final = ("done", "failed", "cancelled", "expired", "dropped")
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class StoredRuns:
     """A measured subject."""
 
     id: int
@@ -73,7 +73,7 @@ class Delays:
 
 
 @dataclass(frozen=True, slots=True)
-class Quantiles:
+class StoredQuantiles:
     """Quantiles of a whole run, in seconds; None if the run does not have them."""
 
     p50: float | None = None
@@ -92,7 +92,7 @@ class Bin:
 
 
 @dataclass(frozen=True, slots=True)
-class Population:
+class StoredPopulation:
     """The keys of a population, and their intervals between syncs. None if the run does not record a value."""
 
     name: str
@@ -105,7 +105,7 @@ class Population:
 
 
 @dataclass(frozen=True, slots=True)
-class Slot:
+class StoredSlot:
     """A slot of a cycle."""
 
     number: int
@@ -120,7 +120,7 @@ class Cycle:
 
     source: str
     name: str
-    slots: list[Slot]
+    slots: list[StoredSlot]
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +132,7 @@ class Event:
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class StoredRun:
     """The content of a report on a run.
 
     Attributes:
@@ -154,18 +154,18 @@ class Run:
     planned: float | None
     wall_seconds: float | None
     grid: Grid
-    sources: list[Source]
+    sources: list[StoredRuns]
     executors: list[ExecutorSeries]
     total: ExecutorSeries
     delays: list[Delays]
     ends: dict[str, int]
     depth_max: int
     depth_mean: float
-    start_delay: Quantiles
-    sync_delay: Quantiles
+    start_delay: StoredQuantiles
+    sync_delay: StoredQuantiles
     lock_conflicts: int
     outage_failures: int
-    populations: list[Population]
+    populations: list[StoredPopulation]
     cycles: list[Cycle]
     events: list[Event]
 
@@ -181,7 +181,7 @@ class Run:
         return sum(counts) if counts else None
 
 
-def read_runs(paths: Iterable[str | os.PathLike[str]]) -> list[Run]:
+def read_runs(paths: Iterable[str | os.PathLike[str]]) -> list[StoredRun]:
     """Read runs, and give each a unique label: the scenario, with the seed and the file if necessary.
 
     Args:
@@ -203,7 +203,7 @@ def read_runs(paths: Iterable[str | os.PathLike[str]]) -> list[Run]:
     return [replace(run, label=label) for run, label in zip(runs, labels, strict=True)]
 
 
-def read_run(path: str | os.PathLike[str]) -> Run:
+def read_run(path: str | os.PathLike[str]) -> StoredRun:
     """Read a run.
 
     Args:
@@ -239,13 +239,13 @@ class _Reader:
     def __init__(self, file: Path, connection: sqlite3.Connection) -> None:
         self._file, self._connection = file, connection
 
-    def read(self) -> Run:
+    def read(self) -> StoredRun:
         self._connection.execute("BEGIN")
         properties = dict(self._rows("SELECT name, value FROM run"))
         self._check_format(properties)
         self._check_values()
         sources = [
-            Source(number, kind, str(name), _mapping(details))
+            StoredRuns(number, kind, str(name), _mapping(details))
             for number, kind, name, details in self._rows("SELECT id, kind, name, details FROM source ORDER BY id")
         ]
         (last,) = self._rows("SELECT max(time) FROM step")[0]
@@ -256,7 +256,7 @@ class _Reader:
         executors, total, ends, depth = self._steps(sources, grid)
         figures = self._figures(properties)
         scenario = str(properties.get("scenario") or self._file.stem)
-        return Run(
+        return StoredRun(
             path=self._file,
             label=scenario,
             scenario=scenario,
@@ -304,7 +304,7 @@ class _Reader:
             if isinstance(of, dict) and _number(of.get("count")):
                 values = [_number(of.get(part)) for part in ("p50", "p90", "p99", "most")]
                 if all(value is not None and abs(value) <= _VALUE_MAX for value in values):
-                    figures[name] = Quantiles(*values)
+                    figures[name] = StoredQuantiles(*values)
         return figures
 
     def _rows(self, query: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
@@ -338,7 +338,7 @@ class _Reader:
                     )
 
     def _steps(
-        self, sources: list[Source], grid: Grid
+        self, sources: list[StoredRuns], grid: Grid
     ) -> tuple[list[ExecutorSeries], ExecutorSeries, dict[str, int], Maxima]:
         """Return the executors over time, their sum, the ends of all jobs, and the depth of all queues."""
         names = {source.id: source.name for source in sources if source.kind == "executor"}
@@ -371,7 +371,7 @@ class _Reader:
         counts = self._rows(f"SELECT {columns} FROM step")[0]  # noqa: S608  # names of our own
         return series, total, dict(zip(_ENDS, counts, strict=True)), all_depth
 
-    def _delays(self, sources: list[Source], grid: Grid) -> list[Delays]:
+    def _delays(self, sources: list[StoredRuns], grid: Grid) -> list[Delays]:
         """Return the delays of each executor; of each kind of job if there are none of executors."""
         kind = self._kind_that_has("quantiles", "start_delay", ("executor", "job", "population"))
         ends = grid.ends
@@ -412,7 +412,7 @@ class _Reader:
             bins.setdefault(source, []).append(Bin(low, high, count))
         return bins
 
-    def _quantiles(self, metric: str, kinds: Sequence[str]) -> Quantiles:
+    def _quantiles(self, metric: str, kinds: Sequence[str]) -> StoredQuantiles:
         """Return the quantiles of a metric over all sources of a kind."""
         kind = self._kind_that_has("histogram", metric, kinds) or self._kind_that_has("quantiles", metric, kinds)
         (most,) = self._rows(
@@ -421,16 +421,16 @@ class _Reader:
         )[0]
         bins = [found for several in self._bins(metric, kind).values() for found in several]
         if not bins:
-            return Quantiles(most=most)
+            return StoredQuantiles(most=most)
         p50, p90, p99, highest = (_quantile(bins, part, most) for part in (0.5, 0.9, 0.99, 1.0))
-        return Quantiles(p50, p90, p99, highest if most is None else most)
+        return StoredQuantiles(p50, p90, p99, highest if most is None else most)
 
     def _count(self, metric: str) -> int:
         kind = self._kind_that_has("counter", metric, ("population", "job", "executor"))
         query = "SELECT sum(value) FROM counter JOIN source ON source.id = source WHERE metric = ? AND kind = ?"
         return self._rows(query, (metric, kind))[0][0] or 0
 
-    def _populations(self, sources: list[Source]) -> list[Population]:
+    def _populations(self, sources: list[StoredRuns]) -> list[StoredPopulation]:
         """Return the populations; those without any record are left out."""
         bins = self._bins("sync_interval", "population")
         summaries = {
@@ -441,16 +441,16 @@ class _Reader:
             )
         }
         return [
-            Population(source.name, bins.get(source.id, []), *summaries.get(source.id, ()))
+            StoredPopulation(source.name, bins.get(source.id, []), *summaries.get(source.id, ()))
             for source in sources
             if source.kind == "population" and (source.id in bins or source.id in summaries)
         ]
 
-    def _cycles(self, sources: list[Source]) -> list[Cycle]:
+    def _cycles(self, sources: list[StoredRuns]) -> list[Cycle]:
         names = {source.id: source.name for source in sources}
         rows = self._rows("SELECT source, name, slot, begin, keys, weight FROM slot ORDER BY source, name, slot")
         return [
-            Cycle(names.get(source, str(source)), str(name), [Slot(*row[2:]) for row in group])
+            Cycle(names.get(source, str(source)), str(name), [StoredSlot(*row[2:]) for row in group])
             for (source, name), group in groupby(rows, key=lambda row: row[:2])
         ]
 

@@ -21,10 +21,10 @@ if TYPE_CHECKING:
         LaneRow,
         NewTask,
         Occurrence,
-        Outcome,
         Placed,
         Ref,
         RepetitionRow,
+        TaskOutcome,
         TaskRow,
     )
     from ratelimited_executor.abc import Clock
@@ -79,7 +79,7 @@ class MemoryStore(TaskStore):
     async def start(self, refs: Sequence[Ref]) -> list[bool]:
         return self._table.start(refs)
 
-    async def finish(self, outcomes: Sequence[Outcome]) -> list[bool]:
+    async def finish(self, outcomes: Sequence[TaskOutcome]) -> list[bool]:
         self._changed.set()
         return self._table.finish(self._now_us(), outcomes)
 

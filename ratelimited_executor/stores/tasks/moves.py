@@ -36,7 +36,7 @@ from ratelimited_executor._core.durable.tasks import (
 from ratelimited_executor.stores.tasks.turns import in_turn
 
 if TYPE_CHECKING:
-    from ratelimited_executor._core.durable.tasks import Claim, NewTask, Occurrence, Outcome
+    from ratelimited_executor._core.durable.tasks import Claim, NewTask, Occurrence, TaskOutcome
 
 T = TypeVar("T")
 Rows: TypeAlias = list[tuple[Any, ...]]
@@ -178,7 +178,7 @@ def start(refs: Sequence[Ref]) -> Moves[list[bool]]:
     return [ref in in_force for ref in refs]
 
 
-def finish(now_us: int, outcomes: Sequence[Outcome]) -> Moves[list[bool]]:
+def finish(now_us: int, outcomes: Sequence[TaskOutcome]) -> Moves[list[bool]]:
     """End claims."""
     refs = json.dumps([each.ref for each in outcomes])
     lanes = yield "lanes_of_numbers", [(refs,)]
@@ -196,9 +196,9 @@ def finish(now_us: int, outcomes: Sequence[Outcome]) -> Moves[list[bool]]:
     return [outcome.ref in in_force for outcome in outcomes]
 
 
-def _finish_others(now_us: int, outcomes: Sequence[Outcome]) -> Moves[Rows]:
+def _finish_others(now_us: int, outcomes: Sequence[TaskOutcome]) -> Moves[Rows]:
     """End claims of tasks that are not done; return the rows that have changed."""
-    by_end: dict[End, list[Outcome]] = defaultdict(list)
+    by_end: dict[End, list[TaskOutcome]] = defaultdict(list)
     for outcome in sorted(outcomes, key=itemgetter(0)):  # by claim
         by_end[outcome.end].append(outcome)
     unwanted = [*by_end.pop(End.EXPIRED, ()), *by_end.pop(End.CANCELLED, ())]

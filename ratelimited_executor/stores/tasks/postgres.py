@@ -27,7 +27,7 @@ from ratelimited_executor.stores.tasks.statements import lacking, read_schema, r
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator, Sequence
 
-    from ratelimited_executor._core.durable.tasks import NewTask, Outcome
+    from ratelimited_executor._core.durable.tasks import NewTask, TaskOutcome
     from ratelimited_executor.abc import Clock
     from ratelimited_executor.stores.tasks.sql import Program
 
@@ -140,7 +140,7 @@ class PostgresStore(SQLStore, TaskStore):
                 await asyncio.wait([listener])
             await asyncio.gather(*(pool.close() for pool in pools))
 
-    async def finish(self, outcomes: Sequence[Outcome]) -> list[bool]:
+    async def finish(self, outcomes: Sequence[TaskOutcome]) -> list[bool]:
         async with self._finishing:  # it may wait for a lane, and the runners' other calls need the other connections
             return await super().finish(outcomes)
 

@@ -53,10 +53,10 @@ if TYPE_CHECKING:
         Claimed,
         NewTask,
         Occurrence,
-        Outcome,
         Placed,
         Ref,
         RepetitionRow,
+        TaskOutcome,
         TaskRow,
     )
     from ratelimited_executor.abc import Clock
@@ -188,7 +188,7 @@ class RedisStore(TaskStore):
         answer = await self._run("start", held_of(refs))
         return [each == b"1"[0] for each in answer]
 
-    async def finish(self, outcomes: Sequence[Outcome]) -> list[bool]:
+    async def finish(self, outcomes: Sequence[TaskOutcome]) -> list[bool]:
         answer = await self._change("finish", outcomes_of(outcomes))
         return [each == b"1"[0] for each in answer]
 

@@ -25,13 +25,13 @@ from ratelimited_executor._redis.lua import LuaScript
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from ratelimited_executor._core.durable.tasks import NewTask, Occurrence, Outcome, Turns
+    from ratelimited_executor._core.durable.tasks import NewTask, Occurrence, TaskOutcome, Turns
 
 __all__ = [
     "KEYS",
     "SCRIPTS",
     "VERSION",
-    "Record",
+    "PartRecord",
     "arguments_of",
     "function_of",
     "held_of",
@@ -206,7 +206,7 @@ def tasks_of(tasks: Iterable[NewTask]) -> bytes:
     return b"".join(map(_new, tasks))
 
 
-def outcomes_of(outcomes: Iterable[Outcome]) -> bytes:
+def outcomes_of(outcomes: Iterable[TaskOutcome]) -> bytes:
     """Write the ends of claims."""
     return b"".join(
         _OUTCOME.pack(_NUMBER.pack(each.ref.number), each.ref.token, _ENDS[each.end], each.delay_us)
@@ -292,7 +292,7 @@ def held_of(refs: Iterable[Ref]) -> bytes:
     return b"".join(_REF.pack(*ref) for ref in refs)
 
 
-class Record:
+class PartRecord:
     """A task in a script's answer."""
 
     __slots__ = ("_body", "_cost", "_error", "_fields", "_number", "_rank", "_texts")
@@ -356,14 +356,14 @@ class Record:
         )
 
 
-def records_of(data: bytes) -> Iterator[Record]:
+def records_of(data: bytes) -> Iterator[PartRecord]:
     """Read tasks."""
     at = 0
     while at < len(data):
         number, length, body_length = _HEAD.unpack_from(data, at)
         at += _HEAD.size
         end = at + length
-        yield Record(number, data[at:end], data[end : end + body_length])
+        yield PartRecord(number, data[at:end], data[end : end + body_length])
         at = end + body_length
 
 

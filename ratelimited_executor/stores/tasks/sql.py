@@ -25,10 +25,10 @@ if TYPE_CHECKING:
         LaneRow,
         NewTask,
         Occurrence,
-        Outcome,
         Placed,
         Ref,
         RepetitionRow,
+        TaskOutcome,
         TaskRow,
     )
     from ratelimited_executor.stores.tasks.moves import Moves
@@ -97,7 +97,7 @@ class SQLStore(TaskStore):
     async def start(self, refs: Sequence[Ref]) -> list[bool]:
         return await self._run(lambda _: moves.start(refs), caller=Caller.RUNNER)
 
-    async def finish(self, outcomes: Sequence[Outcome]) -> list[bool]:
+    async def finish(self, outcomes: Sequence[TaskOutcome]) -> list[bool]:
         return await self._change(lambda now_us: moves.finish(now_us, outcomes), caller=Caller.RUNNER, is_told=False)
 
     async def cancel(self, ids: Sequence[str]) -> list[DurableState | None]:

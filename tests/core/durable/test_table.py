@@ -3,7 +3,7 @@
 import pytest
 
 from ratelimited_executor._core.durable.table import REMEMBERED_US, TaskTable
-from ratelimited_executor._core.durable.tasks import Beat, Claim, DurableState, End, NewTask, Outcome, Ref
+from ratelimited_executor._core.durable.tasks import Beat, Claim, DurableState, End, NewTask, TaskOutcome, Ref
 
 S = 1_000_000
 NOW = 1_000_000 * S
@@ -30,7 +30,7 @@ class Store:
         return None if claims is None else {task.id: task.ref for task in claims.tasks}
 
     def end(self, ref, end=End.DONE, **options) -> bool:
-        [is_in_force] = self.table.finish(self.now, [Outcome(ref, end, **options)])
+        [is_in_force] = self.table.finish(self.now, [TaskOutcome(ref, end, **options)])
         return is_in_force
 
     def beat(self, owner="a"):

@@ -3,7 +3,7 @@
 import pytest
 
 from ratelimited_executor._core.durable.table import TaskTable
-from ratelimited_executor._core.durable.tasks import Claim, DurableState, End, NewTask, Outcome
+from ratelimited_executor._core.durable.tasks import Claim, DurableState, End, NewTask, TaskOutcome
 from ratelimited_executor._runtime.durable.outcomes import failure_of
 
 
@@ -13,7 +13,7 @@ def row_with(error="", key=None):
     table.put(0, [NewTask(id="x", name="f", key=key)])
     table.join(0, "a", 1_000_000)
     [task] = table.claim(0, Claim(owner="a", count=1)).tasks
-    table.finish(0, [Outcome(task.ref, End.DEAD, error=error)])
+    table.finish(0, [TaskOutcome(task.ref, End.DEAD, error=error)])
     [row] = table.find(["x"])
     return row
 

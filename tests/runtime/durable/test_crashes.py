@@ -48,9 +48,9 @@ def ends_before_the_run(monkeypatch) -> None:
 
     def ending(self, run) -> None:
         started(self, run)
-        from ratelimited_executor._core.durable.tasks import End, Outcome
+        from ratelimited_executor._core.durable.tasks import End, TaskOutcome
 
-        self._end(Outcome(run.claimed.ref, End.DONE))
+        self._end(TaskOutcome(run.claimed.ref, End.DONE))
 
     monkeypatch.setattr(DurableRunner, "_started", ending)
 

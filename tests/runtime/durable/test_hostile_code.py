@@ -10,7 +10,7 @@ import time
 import pytest
 
 from ratelimited_executor import RateLimitedExecutor, Retry, RetryLater, StoreUnavailableError
-from ratelimited_executor._core.durable.tasks import End, Outcome
+from ratelimited_executor._core.durable.tasks import End, TaskOutcome
 from ratelimited_executor.durable import DurableState, DurableTasks, MemoryStore, SQLiteStore
 from ratelimited_executor.testing import run_virtual
 

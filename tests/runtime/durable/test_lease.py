@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from ratelimited_executor import StoreUnavailableError
-from ratelimited_executor._core.durable.tasks import Claim, End, NewTask, Outcome
+from ratelimited_executor._core.durable.tasks import Claim, End, NewTask, TaskOutcome
 from ratelimited_executor._runtime.clock import clock_for
 from ratelimited_executor._runtime.durable.lease import Lease
 
@@ -130,7 +130,7 @@ async def test_claims_that_were_not_heard_of_are_given_back(lease, store):
     await store.cancel(["0"])
     assert (known.ref,) == await lease.renew(lambda: {known.ref})
     assert ["1", "2"] == [task.id for task in await claim(lease, 5)]
-    assert [True] == await store.finish([Outcome(known.ref, End.DONE)])
+    assert [True] == await store.finish([TaskOutcome(known.ref, End.DONE)])
 
 
 async def test_claim_on_its_way_finds_no_lease(lease, store):

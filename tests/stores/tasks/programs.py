@@ -16,7 +16,7 @@ from ratelimited_executor._core.durable.tasks import (
     End,
     NewTask,
     Occurrence,
-    Outcome,
+    TaskOutcome,
     Ref,
     TaskRow,
     Turns,
@@ -112,7 +112,7 @@ class Program:
     def _with_refs(self, args, numbers):
         return [
             [_with_ref(each, numbers) for each in arg]
-            if isinstance(arg, list) and arg and isinstance(arg[0], (Outcome, Ref))
+            if isinstance(arg, list) and arg and isinstance(arg[0], (TaskOutcome, Ref))
             else arg
             for arg in args
         ]
@@ -195,7 +195,9 @@ class Program:
                 self.held.remove(held)
             end = draw.choices(list(End), (4, 4, 2, 3, 1, 1, 1))[0]
             # The id stands for the number until the numbers of each side are known.
-            outcomes.append(Outcome(Ref(held.id, held.token), end, draw.choice((0, 0, 20)), f"error {draw.random()}"))
+            outcomes.append(
+                TaskOutcome(Ref(held.id, held.token), end, draw.choice((0, 0, 20)), f"error {draw.random()}")
+            )
         yield from self._both("finish", outcomes)
 
     def _start(self):
@@ -274,7 +276,7 @@ def run(program: Program, count: int, call) -> None:
 
 def _with_ref(each, numbers):
     """Return an outcome or a claim with the number of its task in place of its id."""
-    if isinstance(each, Outcome):
+    if isinstance(each, TaskOutcome):
         return each._replace(ref=_with_ref(each.ref, numbers))
     return Ref(numbers.get(each.number, -1), each.token)
 

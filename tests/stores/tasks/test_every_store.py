@@ -6,7 +6,7 @@ import inspect
 import pytest
 
 from ratelimited_executor import TaskStore
-from ratelimited_executor._core.durable.tasks import NO_KEY, Claim, DurableState, End, NewTask, Outcome, Ref, Turns
+from ratelimited_executor._core.durable.tasks import NO_KEY, Claim, DurableState, End, NewTask, TaskOutcome, Ref, Turns
 from ratelimited_executor.durable import Durability, MemoryStore, PostgresStore, RedisStore, SQLiteStore
 from ratelimited_executor.exceptions import StoreUnavailableError
 
@@ -124,7 +124,7 @@ async def test_what_is_large_and_strange_comes_back_as_it_was(store):
     assert (task.body, task.priority, task.lane, task.key, task.cost) == (
         claimed.body, claimed.priority, claimed.lane, claimed.key, claimed.cost
     )  # fmt: skip
-    assert [True] == await store.finish([Outcome(claimed.ref, End.DEAD, error="ä\n\u2028")])
+    assert [True] == await store.finish([TaskOutcome(claimed.ref, End.DEAD, error="ä\n\u2028")])
     [row] = await store.rows(DurableState.DEAD)
     assert "ä\n\u2028" == row.error
 
@@ -160,7 +160,7 @@ async def test_joins_at_once_are_one(store):
         assert (1, len(held)) == (len(beat.cancelled), beat.claimed_count)
     for _ in range(2):  # a join after the lease has ended is refused, however often it is repeated
         assert not await store.join("new", 60_000_000, former="o3", held=held)
-    assert await store.finish([Outcome(ref, End.DONE) for ref in held]) == [True] * len(held)
+    assert await store.finish([TaskOutcome(ref, End.DONE) for ref in held]) == [True] * len(held)
 
 
 async def test_losses_count_once_a_start_is_recorded(store, clock):
@@ -175,7 +175,7 @@ async def test_losses_count_once_a_start_is_recorded(store, clock):
         stale = [Ref(ref.number, ref.token - 1) for ref in refs]
         if started == "all":
             assert [True] * 3 == await store.start(refs)
-            assert [True] == await store.finish([Outcome(refs[2], End.RELEASED)])
+            assert [True] == await store.finish([TaskOutcome(refs[2], End.RELEASED)])
         assert [False] * 3 == await store.start(stale)
         for _ in range(9):
             now_us += 3

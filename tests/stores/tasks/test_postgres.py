@@ -15,7 +15,7 @@ import psycopg
 from hypothesis import example, given
 
 from ratelimited_executor import StoreUnavailableError
-from ratelimited_executor._core.durable.tasks import Beat, Claim, DurableState, End, NewTask, Outcome, Turns
+from ratelimited_executor._core.durable.tasks import Beat, Claim, DurableState, End, NewTask, TaskOutcome, Turns
 from ratelimited_executor.durable import PostgresStore
 from ratelimited_executor.stores.tasks import moves, postgres
 
@@ -54,7 +54,7 @@ async def test_processes_share_a_database_and_wake_each_other(opened):
         await waiting
     await second.join("b", 60_000_000)
     [claimed] = (await second.claim(Claim(owner="b", count=1))).tasks
-    assert [True] == await first.finish([Outcome(claimed.ref, End.DONE)])
+    assert [True] == await first.finish([TaskOutcome(claimed.ref, End.DONE)])
 
 
 async def test_claims_skip_what_others_are_claiming(opened):
@@ -70,7 +70,7 @@ async def test_claims_skip_what_others_are_claiming(opened):
             claims = await store.claim(Claim(owner=owner, count=20))
             order.extend(int(each.id) for each in claims.tasks)
             idle = 0 if claims.tasks else idle + 1
-            assert all(await store.finish([Outcome(each.ref, End.DONE) for each in claims.tasks]))
+            assert all(await store.finish([TaskOutcome(each.ref, End.DONE) for each in claims.tasks]))
 
     await asyncio.gather(*(work(store, f"o{n}") for n, store in enumerate(stores)))
     assert list(range(1000)) == sorted(order)
@@ -219,7 +219,7 @@ async def test_calls_of_users_that_wait_for_a_lane_hold_up_no_runner(opened, dat
         async with asyncio.timeout(20):
             assert Beat((), 0) == await store.beat("o")
             [claimed] = (await store.claim(Claim(owner="o", count=1))).tasks
-            assert [True] == await store.finish([Outcome(claimed.ref, End.DONE)])
+            assert [True] == await store.finish([TaskOutcome(claimed.ref, End.DONE)])
         assert not any(each.done() for each in waiting)
         await connection.rollback()
     assert [None] not in await asyncio.gather(*waiting)
@@ -235,7 +235,7 @@ async def test_ends_that_wait_for_a_lane_hold_up_no_other_runner(opened, databas
     async with await psycopg.AsyncConnection.connect(database.url) as connection:
         await connection.execute("select 1")
         await store.put([task(f"held{n}", lane=f"l{n}") for n in range(5)], connection=connection)
-        waiting = [asyncio.ensure_future(store.finish([Outcome(each.ref, End.DONE)])) for each in claimed]
+        waiting = [asyncio.ensure_future(store.finish([TaskOutcome(each.ref, End.DONE)])) for each in claimed]
         await asyncio.sleep(0.1)
         async with asyncio.timeout(20):
             assert Beat((), 5) == await store.beat("o")

@@ -20,7 +20,7 @@ from hypothesis import example, given
 from redis.asyncio.cluster import RedisCluster
 
 from ratelimited_executor import RateLimitedExecutor, StoreUnavailableError
-from ratelimited_executor._core.durable.tasks import Beat, Claim, DurableState, End, NewTask, Outcome, Ref, Turns
+from ratelimited_executor._core.durable.tasks import Beat, Claim, DurableState, End, NewTask, TaskOutcome, Ref, Turns
 from ratelimited_executor._runtime.clock import SystemClock
 from ratelimited_executor.durable import DurableTasks, RedisStore
 from ratelimited_executor.stores.tasks import redis as module
@@ -40,8 +40,8 @@ def task(id, **options) -> NewTask:
     return NewTask(id=str(id), name="f", **options)
 
 
-def done(tasks) -> list[Outcome]:
-    return [Outcome(each.ref, End.DONE) for each in tasks]
+def done(tasks) -> list[TaskOutcome]:
+    return [TaskOutcome(each.ref, End.DONE) for each in tasks]
 
 
 @pytest.fixture
@@ -229,7 +229,7 @@ async def test_key_that_was_evicted_stops_no_other_task(opened, redis_server, go
     await store.cancel(["cancelled"])
     rest = {each.id: each for each in (await store.claim(Claim(owner="o", count=99))).tasks}
     ends = {"dead": End.DEAD, "unknown": End.UNKNOWN}
-    await store.finish([Outcome(each.ref, ends.get(id, End.RELEASED)) for id, each in rest.items()])
+    await store.finish([TaskOutcome(each.ref, ends.get(id, End.RELEASED)) for id, each in rest.items()])
     redis_server.ask("DEL", f"{{durable}}:{gone}")
 
     for state in (None, *DurableState):
@@ -239,7 +239,7 @@ async def test_key_that_was_evicted_stops_no_other_task(opened, redis_server, go
     await store.find([each.id for each in before])
     await store.beat("o")
     await store.join("p", HOUR_US, former="o", held=[claimed["claimed"].ref])
-    await store.finish([Outcome(claimed["claimed"].ref, End.DONE)])
+    await store.finish([TaskOutcome(claimed["claimed"].ref, End.DONE)])
     await store.revive("default", [("f", 2)])
     await store.requeue(["dead"])
     await store.cancel(["lane1", "ready1"])
@@ -607,7 +607,7 @@ async def test_server_that_comes_back_with_an_older_copy(opened):
         assert [lost[0].id] == [again[0].id]
         assert again[0].ref.number == lost[0].ref.number
         for end in End:
-            assert [False] == await store.finish([Outcome(lost[0].ref, end)])
+            assert [False] == await store.finish([TaskOutcome(lost[0].ref, end)])
         assert [True] == await store.finish(done(again))
         assert [None] == await store.find(["new"])
         await store.put([task("other")])
@@ -684,7 +684,7 @@ async def test_full_server_takes_no_tasks_and_lets_them_run(opened):
         ended = 1
         while claimed := (await store.claim(Claim(owner="b", count=500))).tasks:
             assert all(
-                await store.finish([Outcome(each.ref, End.DEAD if ended == 1 else End.DONE) for each in claimed])
+                await store.finish([TaskOutcome(each.ref, End.DEAD if ended == 1 else End.DONE) for each in claimed])
             )
             ended += len(claimed)
         await store.leave("b")
@@ -756,7 +756,7 @@ async def test_rights_of_the_how_to_are_enough(opened):
         await store.join("a", 30)
         tasks = (await store.claim(Claim(owner="a", count=3))).tasks
         await store.finish(
-            [Outcome(each.ref, end) for each, end in zip(tasks, (End.DONE, End.DEAD, End.UNKNOWN), strict=False)]
+            [TaskOutcome(each.ref, end) for each, end in zip(tasks, (End.DONE, End.DEAD, End.UNKNOWN), strict=False)]
         )
         await store.cancel([each.id for each in tasks] + ["20", "none"])
         await store.requeue([each.id for each in tasks])
@@ -829,7 +829,7 @@ async def test_thousands_in_one_call(opened):
     claimed = (await store.claim(Claim(owner="a", count=count))).tasks
     assert [str(n) for n in range(count)] == [each.id for each in claimed]
     ends = [End.UNKNOWN, End.DEAD]
-    assert all(await store.finish([Outcome(each.ref, ends[n % 2]) for n, each in enumerate(claimed)]))
+    assert all(await store.finish([TaskOutcome(each.ref, ends[n % 2]) for n, each in enumerate(claimed)]))
     assert count // 2 == len(dead := await store.rows(DurableState.DEAD, limit=count))
     assert all(row.id == str(2 * n + 1) for n, row in enumerate(dead))
     assert count // 2 == await store.revive("default", [("f", 1)])
@@ -839,4 +839,4 @@ async def test_thousands_in_one_call(opened):
     assert [False] * count == await store.finish(done(claimed))
     keys = await store._client.keys("*")
     assert {b"{durable}:ended", b"{durable}:owners", b"{durable}:store"} == set(keys)
-    assert [False] == await store.finish([Outcome(Ref(-1, 1), End.DONE)])
+    assert [False] == await store.finish([TaskOutcome(Ref(-1, 1), End.DONE)])

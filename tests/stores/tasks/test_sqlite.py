@@ -14,7 +14,7 @@ import apsw
 import pytest
 
 from ratelimited_executor import StoreUnavailableError
-from ratelimited_executor._core.durable.tasks import Claim, DurableState, End, NewTask, Outcome, Turns
+from ratelimited_executor._core.durable.tasks import Claim, DurableState, End, NewTask, TaskOutcome, Turns
 from ratelimited_executor._runtime.clock import SystemClock
 from ratelimited_executor.durable import SQLiteStore
 from ratelimited_executor.stores import sqlite_file
@@ -53,7 +53,7 @@ async def test_several_connections_share_a_file(opened):
         await waiting
     await second.join("b", 60_000_000)
     [claimed] = (await second.claim(Claim(owner="b", count=1))).tasks
-    assert [True] == await first.finish([Outcome(claimed.ref, End.DONE)])
+    assert [True] == await first.finish([TaskOutcome(claimed.ref, End.DONE)])
 
 
 @pytest.mark.parametrize("is_other", [False, True])
@@ -391,7 +391,7 @@ async def test_loss_of_power_loses_no_put_that_has_returned(tmp_path, clock, mon
         await store.put([task(n, lane="l" if n % 3 else None)])
         if n % 4 == 3:
             claimed = (await store.claim(Claim(owner="a", count=2))).tasks
-            await store.finish([Outcome(each.ref, End.DONE) for each in claimed])
+            await store.finish([TaskOutcome(each.ref, End.DONE) for each in claimed])
             ended |= {each.id for each in claimed}
         left = tmp_path / f"left{n}"
         shutil.copytree(tmp_path / "shadow", left)
@@ -417,7 +417,7 @@ async def test_failure_at_any_statement_changes_nothing(opened, monkeypatch):
     calls = [
         lambda: store.put([task("n", lane="l", is_named=True), task("m", lane="k", delay_us=9)]),
         lambda: store.claim(Claim(owner="b", count=5, ahead_us=10)),
-        lambda: store.finish([Outcome(first.ref, End.DONE), Outcome(second.ref, End.RETRY, 5, "error")]),
+        lambda: store.finish([TaskOutcome(first.ref, End.DONE), TaskOutcome(second.ref, End.RETRY, 5, "error")]),
         lambda: store.cancel(["y", "v", "m"]),
         lambda: store.requeue(["x"]),
         lambda: store.revive("default", [("f", 1)]),

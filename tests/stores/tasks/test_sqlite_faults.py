@@ -14,7 +14,7 @@ import apsw
 import pytest
 
 from ratelimited_executor import RateLimitedExecutor, StoreUnavailableError
-from ratelimited_executor._core.durable.tasks import Claim, DurableState, End, NewTask, Outcome
+from ratelimited_executor._core.durable.tasks import Claim, DurableState, End, NewTask, TaskOutcome
 from ratelimited_executor._runtime.clock import SystemClock
 from ratelimited_executor.durable import DurableTasks, SQLiteStore
 from ratelimited_executor.stores import sqlite_file
@@ -77,8 +77,8 @@ def calls_of(store, refs):
     return {
         "put": lambda: store.put([task("new", lane="l", body=bytes(20_000))]),
         "claim": lambda: store.claim(Claim(owner="o", count=1)),
-        "finish": lambda: store.finish([Outcome(ref, End.DONE) for ref in refs]),
-        "retry": lambda: store.finish([Outcome(ref, End.RETRY, 5, "error") for ref in refs]),
+        "finish": lambda: store.finish([TaskOutcome(ref, End.DONE) for ref in refs]),
+        "retry": lambda: store.finish([TaskOutcome(ref, End.RETRY, 5, "error") for ref in refs]),
         "beat": lambda: store.beat("o"),
         "leave": lambda: store.leave("o"),
     }

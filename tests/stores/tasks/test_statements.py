@@ -5,7 +5,15 @@ import sys
 import pytest
 
 from ratelimited_executor import StoreUnavailableError
-from ratelimited_executor._core.durable.tasks import Claim, DurableState, End, NewTask, Occurrence, Outcome, Placement
+from ratelimited_executor._core.durable.tasks import (
+    Claim,
+    DurableState,
+    End,
+    NewTask,
+    Occurrence,
+    TaskOutcome,
+    Placement,
+)
 from ratelimited_executor.durable import PostgresStore, SQLiteStore
 from ratelimited_executor.stores.tasks import postgres, sqlite
 from ratelimited_executor.stores.tasks.statements import SchemaStep, lacking, read_schema
@@ -54,7 +62,7 @@ async def work(store, id):
     await store.join("a", 60_000_000)
     [claimed] = (await store.claim(Claim(owner="a", count=1))).tasks
     assert id == claimed.id
-    assert [True] == await store.finish([Outcome(claimed.ref, End.DONE)])
+    assert [True] == await store.finish([TaskOutcome(claimed.ref, End.DONE)])
 
 
 async def test_older_processes_go_on_while_a_newer_one_adds_a_column(opened, module, monkeypatch):
