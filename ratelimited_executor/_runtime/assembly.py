@@ -12,7 +12,6 @@ from ratelimited_executor._runtime.backlog import Backlog
 from ratelimited_executor._runtime.clock import Moments
 from ratelimited_executor._runtime.controls import Controls
 from ratelimited_executor._runtime.engine import Engine
-from ratelimited_executor._runtime.group_plan import group_limit_of_key, group_permits
 from ratelimited_executor._runtime.keys import Keys
 from ratelimited_executor._runtime.orders import isolated, order_reporter
 from ratelimited_executor._runtime.retrying import Retries
@@ -147,7 +146,7 @@ def _with_the_rest(
         accounts=accounts,
         warn=warn,
         wake=engine.wake,
-        group_limit_of=None if member is None else member.limit_of_key(group_limit_of_key),
+        group_limit_of=_group_limit_of(member),
         group_slots=group_slots,
         loop=engine.loop,
     )
@@ -213,6 +212,8 @@ def _adapting(
 def _combined(plan: PolicyPlan, moments: Moments, budget: TicketBudget | None) -> CombinedPermits | None:
     """Create the limits of a plan that needs more than one grid of permits; tickets if a group shares it."""
     if budget is not None:
+        from ratelimited_executor._runtime.group_plan import group_permits  # noqa: PLC0415  # most programs share no limits
+
         return group_permits(plan, budget, time_ns=moments.ns)
     if plan.is_plain:
         return None
@@ -256,3 +257,12 @@ def _queue(
     )
     queue.set_crowded(is_crowded=settings.max_concurrency is not None)
     return queue
+
+
+def _group_limit_of(member: Any) -> Any:
+    """Return what creates the limit of a key that a group shares; None without a group."""
+    if member is None:
+        return None
+    from ratelimited_executor._runtime.group_plan import group_limit_of_key  # noqa: PLC0415  # most programs share no limits
+
+    return member.limit_of_key(group_limit_of_key)

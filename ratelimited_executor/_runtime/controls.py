@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, Final
 from ratelimited_executor._core.keys import text_of_key
 from ratelimited_executor._core.rates import Rate
 from ratelimited_executor._kernel.timeline import NS
-from ratelimited_executor._runtime.group_plan import group_limits
 from ratelimited_executor._runtime.orders import isolated
 from ratelimited_executor.abc import Fleet
 
@@ -113,6 +112,8 @@ class Controls:
         self, valid_us: int, late_us: int, *, is_exact: bool
     ) -> tuple[str, Callable[[int], tuple[PlanLimit, ...]]]:
         """Return a name of the limits, and a function that returns them for the authority's time in microseconds."""
+        from ratelimited_executor._runtime.group_plan import group_limits  # noqa: PLC0415  # most programs share no limits
+
         plan = self._limits.plan if hasattr(self, "_limits") else self._first_plan
         return group_limits(plan, valid_us=valid_us, late_us=late_us, is_exact=is_exact)
 

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 from ratelimited_executor._core.limits.combined import CombinedPermits
 from ratelimited_executor._core.records import PERMITS
-from ratelimited_executor._runtime.group_plan import group_permits
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -73,6 +72,8 @@ class Limits:
         self._accounts.detach()
         old = self._combination()
         if self._budget is not None and not self._is_alone:
+            from ratelimited_executor._runtime.group_plan import group_permits  # noqa: PLC0415  # most share no limits
+
             self.combined = group_permits(plan, self._budget, time_ns=self._moments.ns)
             self.combined.penalty_ns = old.penalty_ns
             self._queue.set_permits(self.combined)

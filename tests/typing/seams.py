@@ -5,7 +5,7 @@ from ratelimited_executor._runtime.assembly import ExecutorParts
 from ratelimited_executor._runtime.batches import BatchHost
 from ratelimited_executor._runtime.closing import Closable
 from ratelimited_executor._runtime.engine import Engine
-from ratelimited_executor._runtime.faces.base import FaceParts
+from ratelimited_executor._runtime.faces.parts import FaceParts
 from ratelimited_executor._runtime.handles import CallHost, TaskHost
 from ratelimited_executor._runtime.hooks import LoopHooks, VirtualTime
 from ratelimited_executor._runtime.insight import Insights

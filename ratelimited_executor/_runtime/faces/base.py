@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from threading import get_ident
-from typing import TYPE_CHECKING, Any, Final, Protocol, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
 from ratelimited_executor._core.keys import KeyTable
 from ratelimited_executor._core.ordering import default_order
@@ -25,7 +25,6 @@ from ratelimited_executor._runtime.arguments import (
 from ratelimited_executor._runtime.assembly import assemble
 from ratelimited_executor._runtime.closing import Closing, check_loop
 from ratelimited_executor._runtime.coroutines import cancel_guarded
-from ratelimited_executor._runtime.cycle import CycleParts
 from ratelimited_executor._runtime.faces.checks import (
     check_adaptive,
     check_name,
@@ -34,12 +33,10 @@ from ratelimited_executor._runtime.faces.checks import (
     rate_or_function,
     threads_of,
 )
-from ratelimited_executor._runtime.insight import Insights
 from ratelimited_executor._runtime.keys import KeyLimits
 from ratelimited_executor._runtime.launch import Threads
 from ratelimited_executor._runtime.manager import ManagerBase
-from ratelimited_executor._runtime.observing import Listeners, ObservableParts
-from ratelimited_executor._runtime.permit import PermitParts
+from ratelimited_executor._runtime.observing import Listeners
 from ratelimited_executor._runtime.plan import PolicyPlan, read_rates, read_resources
 from ratelimited_executor._runtime.policy import Paced, Part, Policy, WhenFull, check_key_rate, rule_of
 from ratelimited_executor._runtime.retrying import check_retry
@@ -62,10 +59,10 @@ if TYPE_CHECKING:
     from ratelimited_executor._core.ordering import Order, TaskView
     from ratelimited_executor._core.rates import RateLike
     from ratelimited_executor._runtime.cycle import CycleHandle
+    from ratelimited_executor._runtime.faces.parts import FaceParts
     from ratelimited_executor._runtime.handles import TaskHandle
     from ratelimited_executor._runtime.insight import Explanation, Statistics
     from ratelimited_executor._runtime.intake import Intake
-    from ratelimited_executor._runtime.keys import Keys
     from ratelimited_executor._runtime.observing import Listener
     from ratelimited_executor._runtime.quota import Quota
     from ratelimited_executor._runtime.repeating import RepeatingHandle
@@ -73,23 +70,9 @@ if TYPE_CHECKING:
     from ratelimited_executor.abc import Peers
     from ratelimited_executor.typing import RatesLike
 
-__all__ = ["ExecutorBase", "FaceParts"]
+__all__ = ["ExecutorBase"]
 
 _PENALTY_SECONDS_MAX: Final = 3600.0
-
-
-class FaceParts(Insights, ObservableParts, PermitParts, CycleParts, Protocol):
-    """The parts of a started executor that its faces use; most use only its engine, an :class:`Intake`."""
-
-    @property
-    def keys(self) -> Keys:
-        """The limits of keys."""
-        ...
-
-    @property
-    def threads(self) -> Threads:
-        """The thread pool for calls in threads."""
-        ...
 
 
 class ExecutorBase(ExecutorFields):

@@ -9,19 +9,17 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from ratelimited_executor._kernel.buckets import name_of
 from ratelimited_executor._runtime.arguments import INHERITED, callable_of, count_of, name_or_none, seconds_of
-from ratelimited_executor._runtime.cycle import CycleHandle, CyclePlan
 from ratelimited_executor._runtime.faces.bulk import BulkFace
 from ratelimited_executor._runtime.faces.tasks import make_options
 from ratelimited_executor._runtime.retrying import check_retry
 from ratelimited_executor.abc import Progress
-from ratelimited_executor.spread.slots import CycleSlots
-from ratelimited_executor.stores.memory import MemoryProgress
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterable, Awaitable, Callable, Hashable, Iterable
 
     from ratelimited_executor._core.durations import DurationLike
     from ratelimited_executor._runtime.batches import BatchHandle
+    from ratelimited_executor._runtime.cycle import CycleHandle
     from ratelimited_executor.typing import CostLike
 
 __all__ = ["CycleFace"]
@@ -84,6 +82,9 @@ class CycleFace(BulkFace):
             TypeError: if an argument has a wrong type.
             ValueError: if it is out of range.
         """
+        from ratelimited_executor._runtime.cycle import CycleHandle, CyclePlan  # noqa: PLC0415  # most programs have no cycles
+        from ratelimited_executor.spread.slots import CycleSlots  # noqa: PLC0415  # as above
+
         self._admit(0)
         callable_of("keys", keys)
         callable_of("fn", fn)
@@ -142,6 +143,8 @@ def _store_of(progress: Progress | str | PathLike[str] | None, *, has_files: boo
         TypeError: if ``every`` does not accept it.
         ValueError: if the path is empty.
     """
+    from ratelimited_executor.stores.memory import MemoryProgress  # noqa: PLC0415  # most programs have no cycles
+
     if progress is None:
         return MemoryProgress()
     if isinstance(progress, (str, PathLike)):
