@@ -352,8 +352,8 @@ MUTANTS = (
     Mutant(
         "F35: an idle executor wakes at each interval",
         "_kernel/queue.py",
-        "        wake = math.inf\n",
-        "        wake = self.interval_end\n",
+        "        if self.wall.is_pending:\n",
+        "        if not self.is_halted:\n",
         (_flaw("load", "idle_executor_does_not_wake_the_loop"),),
     ),
     Mutant(
