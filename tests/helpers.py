@@ -40,6 +40,11 @@ def seen(handle) -> None:
         handle.exception()
 
 
+def first_quick(values) -> list:
+    """Return parameters of which all but the first are marked as slow."""
+    return [each if number == 0 else pytest.param(each, marks=pytest.mark.slow) for number, each in enumerate(values)]
+
+
 async def turns(count=3) -> None:
     """Yield to the event loop a few times."""
     for _ in range(count):

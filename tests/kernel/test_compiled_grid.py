@@ -142,7 +142,7 @@ def test_both_keep_the_window_alike(rate, slack_ns, monotonic, wall, steps):
     timeline = Timeline(monotonic=monotonic, wall=wall, interval_ns=10**9)
     begins = {"slack_ns": slack_ns, "now_ns": timeline.to_ns(monotonic)}
     sides = [Decisions(kind(Rate.of(rate), **begins), timeline) for kind in (ExactGrid, PureExactGrid)]
-    effect = [compiled.take_effect, compiled.pure["take_effect"]]
+    effect = [compiled.take_effect, compiled.pure["PlainQueue.take_effect"]]
     pending: list[list] = [[], []]
     tickets: list[list] = [[], []]
     now = monotonic

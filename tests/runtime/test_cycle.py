@@ -215,6 +215,7 @@ def stores(request, tmp_path):
     return lambda: tmp_path / "progress.sqlite3"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_cut", [False, True], ids=["drained", "cut"])
 def test_restart_goes_on_where_the_last_process_was(stores, is_cut):
     """Restarts in the middle of slots skip no key, and run none twice in a cycle."""
@@ -356,6 +357,7 @@ def test_progress_is_kept_in_memory_unless_a_store_is_named(tmp_path, monkeypatc
     assert len(population.runs) > count
 
 
+@pytest.mark.slow
 def test_nodes_with_one_store_share_the_turns(stores):
     """Nodes with one store share the turns: each key runs once in a cycle, on one node."""
     population, shares = Population(1000), Counter()

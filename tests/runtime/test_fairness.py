@@ -345,6 +345,7 @@ def test_ageing_orders_by_the_due_time_less_its_seconds_for_each_step(tasks, sec
 ORDERS = [default_order, Fair(), Ageing(3), Fair(lambda task: task.name), latest_due_first, earliest_due_first]
 
 
+@pytest.mark.slow
 @given(orders=st.lists(st.sampled_from(ORDERS), min_size=1, max_size=8), seed=st.integers(0, 100), gated=st.booleans())
 @settings(max_examples=50, deadline=None)
 def test_changing_the_order_while_a_backlog_waits_loses_nothing(orders, seed, gated):

@@ -77,6 +77,7 @@ async def test_shares_are_by_weight(backlog):
     assert 50 == pytest.approx(counts["C"], abs=8)
 
 
+@pytest.mark.slow
 async def test_each_of_thousands_of_keys_has_its_turn_before_the_second(backlog):
     """Every one of two thousand keys has started once before any has started twice, though one has most tasks."""
     process = Process(backlog, rate="100/s", order=Fair())
@@ -216,6 +217,7 @@ async def test_weights_that_raise_are_one(backlog):
     assert 50 == pytest.approx(process.names.count("B"), abs=2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("rate", "seconds"), [("2000/s", 4), ("10/s", 60)])
 @pytest.mark.parametrize("key_count", [1, 3000])
 async def test_claims_in_turn_are_few(virtual_clock, rate, seconds, key_count):

@@ -336,6 +336,7 @@ async def test_two_runners_share_a_store_and_an_executor(process):
     assert 101 == first.statistics().done + second.statistics().done
 
 
+@pytest.mark.slow
 async def test_many_keys_at_their_limits_hold_nothing_up(store):
     """With 3,000 keys of one running task each, no second task of a key delays those of other keys."""
     process = Process(store, rate="20000/s", key_concurrency=1)
@@ -525,6 +526,7 @@ async def test_claims_that_were_not_heard_of_are_given_back_while_their_process_
     assert at < 10
 
 
+@pytest.mark.slow
 def test_cancelled_at_any_await_and_twice_it_leaves_no_loop_behind():
     """However often and wherever it is cancelled, no loop is left that would renew the lease for ever."""
 
