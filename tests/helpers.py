@@ -5,6 +5,7 @@ import contextlib
 from fractions import Fraction
 
 import pytest
+from hypothesis import settings
 
 from ratelimited_executor import RetryLater
 from ratelimited_executor._kernel import buckets, due_order, sizes
@@ -38,6 +39,14 @@ def seen(handle) -> None:
     """Look at the result of a task, so that no failure is reported as never retrieved."""
     if not handle.cancelled():
         handle.exception()
+
+
+def examples(count: int, **options) -> settings:
+    """Return the settings of a property that is tried with a number of examples, or with a quarter in the quick part.
+
+    The number holds in a profile of 100, which is Hypothesis's own: another has as many more or fewer.
+    """
+    return settings(max_examples=count * settings().max_examples // 100, **options)
 
 
 def first_quick(values) -> list:

@@ -209,6 +209,7 @@ async def test_rate_of_all_parts_falls_and_rises_as_one(virtual_clock, count):
     assert audit(parts.starts, 100, slack=0.005).ok
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [2, 4, 10])
 async def test_part_of_one_falls_and_recovers_beside_the_others(virtual_clock, count):
     """Overload, penalty and work of one process move only its own part of the rate."""
@@ -243,6 +244,7 @@ async def test_parts_that_are_little_used_do_not_rise(virtual_clock, count):
         assert 2 * count <= parts.rate <= 2.1 * count  # two starts that happen to be close may look like use
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [2, 4, 10])
 async def test_parts_find_what_a_server_can_take(virtual_clock, count):
     """Each process finds the server's capacity by its own observations."""

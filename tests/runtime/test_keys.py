@@ -4,7 +4,7 @@ import asyncio
 import random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ratelimited_executor import (
@@ -23,7 +23,7 @@ from ratelimited_executor import (
 )
 from ratelimited_executor.testing import audit, run_virtual, worst_window
 
-from ..helpers import now
+from ..helpers import examples, now
 
 ORDERS = {"default": default_order, "fair": Fair(), "latest": latest_due_first, "ageing": Ageing(1)}
 
@@ -100,7 +100,7 @@ async def test_each_key_keeps_its_rate(virtual_clock, order, policy, rate):
     limits=st.sampled_from(["rate", "concurrency", "halted", "penalty"]),
     seed=st.integers(0, 100),
 )
-@settings(max_examples=60, deadline=None)
+@examples(60)
 def test_limited_key_never_delays_another(order, policy, pacing, limits, seed):
     """Tasks of other keys start exactly as if the limited key had no tasks."""
 

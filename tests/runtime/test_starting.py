@@ -8,12 +8,14 @@ import random
 from dataclasses import dataclass, field
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ratelimited_executor import Pacing, RateLimitedExecutor
 from ratelimited_executor._core.queue import TaskQueue
 from ratelimited_executor.testing import run_virtual
+
+from ..helpers import examples
 
 variable: contextvars.ContextVar[str] = contextvars.ContextVar("variable", default="none")
 
@@ -95,7 +97,7 @@ class Program:
     pacing=st.sampled_from(Pacing),
     max_concurrency=st.sampled_from([None, 1, 3]),
 )
-@settings(max_examples=150, deadline=None)
+@examples(150)
 def test_short_way_changes_nothing(steps, rate, pacing, max_concurrency):
     """Starts, ends, outcomes, context variables, reports and counts are the same without the fast path."""
 

@@ -5,6 +5,7 @@ import sys
 
 import pytest
 
+from ...helpers import first_quick
 from . import __main__ as command
 from .broken import BROKEN
 from .compare import Sides, difference, shrink
@@ -34,7 +35,7 @@ def sides(pure):
         yield Sides(pure, compiled)
 
 
-@pytest.mark.parametrize("group", range(10))
+@pytest.mark.parametrize("group", first_quick(range(10)))
 def test_random_programs_do_the_same_on_both_kernels(sides, group):
     """Starts, times, arguments, order, states, counts, errors, contexts and texts are equal on both kernels."""
     found = sides.first_difference(range(group * PROGRAMS_EACH, (group + 1) * PROGRAMS_EACH))
