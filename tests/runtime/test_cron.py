@@ -337,11 +337,11 @@ def test_occurrences_are_those_of_a_walk_over_the_minutes(first):
         assert made.walk(end) == list(occurrences(times, made.begin, end)), (seed, made)
 
 
-@pytest.mark.parametrize("first", first_quick(range(0, PROGRAMS, 90)))
+@pytest.mark.parametrize("first", first_quick(range(0, PROGRAMS, 30)))
 @pytest.mark.parametrize("missed", list(MissedTick))
 def test_runs_are_due_as_the_policy_says(missed, first):
     """Runs of random length around changes of the clock: each policy picks its due times from the walk's occurrences."""
-    for seed in range(first, min(first + 90, PROGRAMS), 3):
+    for seed in range(first, min(first + 30, PROGRAMS), 3):
         made, rng = program(seed), random.Random(seed)
         end = made.begin + 48 * 3600
         expected = made.walk(end)
