@@ -99,6 +99,7 @@ def postgresql() -> Iterator[str]:
 @pytest.fixture(scope="session")
 def shared_redis_server() -> Iterator[RedisServer]:
     """The process behind ``redis_server``; tests do not use it directly."""
+    pytest.importorskip("redis", reason="the extra redis is not installed")
     from .peers.servers import RedisServer  # not at the top: there is no Redis server for Windows
 
     with RedisServer() as server:

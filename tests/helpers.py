@@ -10,6 +10,7 @@ from hypothesis import settings
 from ratelimited_executor import RetryLater
 from ratelimited_executor._kernel import buckets, due_order, sizes
 from ratelimited_executor._kernel.choice import compiled
+from ratelimited_executor.peers import RedisPeers
 
 
 def now() -> float:
@@ -39,6 +40,17 @@ def seen(handle) -> None:
     """Look at the result of a task, so that no failure is reported as never retrieved."""
     if not handle.cancelled():
         handle.exception()
+
+
+def redis_peers(**options):
+    """Return peers whose server need not be there, or skip the test if there is no client."""
+    pytest.importorskip("redis", reason="the extra redis is not installed")
+    return RedisPeers("redis://localhost:1", **options)
+
+
+def skip_without_apsw() -> None:
+    """Skip a test of stores in a file if there is no driver."""
+    pytest.importorskip("apsw", reason="the extra sqlite is not installed")
 
 
 def examples(count: int, **options) -> settings:

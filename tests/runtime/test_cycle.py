@@ -22,6 +22,8 @@ from ratelimited_executor import (
 from ratelimited_executor.spread import CycleSlots, balance, reciprocal
 from ratelimited_executor.testing import run_virtual
 
+from ..helpers import skip_without_apsw
+
 HOUR = 3600.0
 EIGHT_HOURS = 8 * HOUR
 SLOT = 225.0  # seconds of one of 128
@@ -212,6 +214,7 @@ def stores(request, tmp_path):
     if request.param == "memory":
         kept = MemoryProgress()
         return lambda: kept
+    skip_without_apsw()
     return lambda: tmp_path / "progress.sqlite3"
 
 
@@ -641,6 +644,7 @@ def test_killed_process_neither_repeats_nor_skips(tmp_path):
 
     Keys that ran without being recorded before the signal run again: a few of the last milliseconds.
     """
+    skip_without_apsw()
     log = tmp_path / "log"
     program = [sys.executable, "-c", PROGRAM, str(tmp_path / "progress.sqlite3"), str(log)]
     end = time.time() + 26

@@ -8,13 +8,17 @@ import pytest
 from ratelimited_executor.durable import DurableState, MemoryStore, SQLiteStore
 from ratelimited_executor.orders import Fair, default_order
 
+from ...helpers import skip_without_apsw
 from .conftest import Process
 
 
 @pytest.fixture(params=["memory", "sqlite"])
 def backlog(request, tmp_path, virtual_clock):
     """A store of each kind that runs in virtual time."""
-    return MemoryStore() if request.param == "memory" else SQLiteStore(tmp_path / "tasks.db")
+    if request.param == "memory":
+        return MemoryStore()
+    skip_without_apsw()
+    return SQLiteStore(tmp_path / "tasks.db")
 
 
 class CountingStore(MemoryStore):

@@ -10,6 +10,7 @@ from ratelimited_executor._core.durable.table import TaskTable
 from ratelimited_executor._core.durable.tasks import Placement
 from ratelimited_executor.durable import MemoryStore, SQLiteStore
 
+from ...helpers import skip_without_apsw
 from .repetition_histories import history_of
 
 COUNT = int(os.environ.get("REPETITION_HISTORIES", "20"))
@@ -32,6 +33,7 @@ def test_laws_of_repetitions() -> None:
 @pytest.mark.parametrize("seed", range(1000, 1003))
 def test_laws_of_repetitions_in_a_file(tmp_path, seed) -> None:
     """The same laws hold on a SQLite file."""
+    skip_without_apsw()
     history = history_of(seed, lambda: SQLiteStore(tmp_path / "tasks.db"))
     assert [] == history.wrong
     assert history.starts > 10
