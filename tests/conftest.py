@@ -28,7 +28,14 @@ if TYPE_CHECKING:
 
 # Examples have no deadline: how long one takes depends on the machine, which may run all tests twice at a time.
 hypothesis.settings.register_profile("untimed", deadline=None)
+hypothesis.settings.register_profile("quick", deadline=None, max_examples=25)
 hypothesis.settings.load_profile("untimed")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """In the quick part, try a quarter of the examples."""
+    if config.getoption("markexpr") == "not slow":
+        hypothesis.settings.load_profile("quick")
 
 
 def pytest_report_header() -> list[str]:
@@ -92,6 +99,7 @@ def postgresql() -> Iterator[str]:
 @pytest.fixture(scope="session")
 def shared_redis_server() -> Iterator[RedisServer]:
     """The process behind ``redis_server``; tests do not use it directly."""
+    pytest.importorskip("redis", reason="the extra redis is not installed")
     from .peers.servers import RedisServer  # not at the top: there is no Redis server for Windows
 
     with RedisServer() as server:

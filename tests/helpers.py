@@ -5,10 +5,12 @@ import contextlib
 from fractions import Fraction
 
 import pytest
+from hypothesis import settings
 
 from ratelimited_executor import RetryLater
 from ratelimited_executor._kernel import buckets, due_order, sizes
 from ratelimited_executor._kernel.choice import compiled
+from ratelimited_executor.peers import RedisPeers
 
 
 def now() -> float:
@@ -38,6 +40,30 @@ def seen(handle) -> None:
     """Look at the result of a task, so that no failure is reported as never retrieved."""
     if not handle.cancelled():
         handle.exception()
+
+
+def redis_peers(**options):
+    """Return peers whose server need not be there, or skip the test if there is no client."""
+    pytest.importorskip("redis", reason="the extra redis is not installed")
+    return RedisPeers("redis://localhost:1", **options)
+
+
+def skip_without_apsw() -> None:
+    """Skip a test of stores in a file if there is no driver."""
+    pytest.importorskip("apsw", reason="the extra sqlite is not installed")
+
+
+def examples(count: int, **options) -> settings:
+    """Return the settings of a property that is tried with a number of examples, or with a quarter in the quick part.
+
+    The number holds in a profile of 100, which is Hypothesis's own: another has as many more or fewer.
+    """
+    return settings(max_examples=count * settings().max_examples // 100, **options)
+
+
+def first_quick(values) -> list:
+    """Return parameters of which all but the first are marked as slow."""
+    return [each if number == 0 else pytest.param(each, marks=pytest.mark.slow) for number, each in enumerate(values)]
 
 
 async def turns(count=3) -> None:

@@ -2,7 +2,7 @@
 
 Durations fall into buckets whose bounds grow by 2 % or less, from one microsecond on, so percentiles are exact to that
 percentage; with 2 %, some 1,700 buckets reach a billion seconds. The idea is that of HdrHistogram (Gil Tene); these few
-lines did not justify a library.
+lines did not justify a library. Measurements of ``load`` are in a real one, since their results are kept in its format.
 """
 
 from __future__ import annotations

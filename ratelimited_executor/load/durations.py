@@ -1,7 +1,8 @@
 """Durations in an HdrHistogram, in constant memory.
 
-It has three significant digits from a microsecond to an hour. The histogram is that of the package ``hdrhistogram``;
-other tools of the HdrHistogram family can read its encoded form.
+It has three significant digits from a microsecond to an hour. The histogram is that of the package ``hdrhistogram``: results
+keep its encoded form, which other tools of the HdrHistogram family can read, and which is merged. ``_core.histogram`` has
+neither a form to keep nor a longest value, and needs no package: it serves figures that are only printed.
 """
 
 from __future__ import annotations

@@ -1,12 +1,14 @@
 """The index of tasks to be dropped when there is no room, compared with a sorted list."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ratelimited_executor._core import lazy_heap
 from ratelimited_executor._core.dropping import DropIndex
 from ratelimited_executor._core.records import KeyOptions, Options
+
+from ..helpers import examples
 
 
 @given(
@@ -22,7 +24,7 @@ from ratelimited_executor._core.records import KeyOptions, Options
     st.booleans(),
     st.integers(0, 4),
 )
-@settings(max_examples=300, deadline=None)
+@examples(300)
 def test_what_is_dropped_is_what_a_sorted_list_begins_with(record_class, steps, is_lowest_first, is_by_key, wanted):
     """Dropped are the least important tasks, of those the last due, or else the first due, in total and by key."""
     with pytest.MonkeyPatch.context() as patch:

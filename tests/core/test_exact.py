@@ -3,7 +3,7 @@
 from fractions import Fraction
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ratelimited_executor._core.exact import ExactGrid, ExactShare, window_of
@@ -12,6 +12,8 @@ from ratelimited_executor._core.limits.window import WindowLimit
 from ratelimited_executor._core.permits import PermitGrid
 from ratelimited_executor._kernel.admission import UNLIMITED
 from ratelimited_executor._core.rates import Rate
+
+from ..helpers import examples
 
 NS = 1_000_000_000
 START = 1_704_067_200 * NS
@@ -79,7 +81,7 @@ def next_start(grid: ExactGrid, now: int) -> int:
     ),
     st.floats(0, 1, exclude_max=True),
 )
-@settings(max_examples=500, deadline=None)
+@examples(500)
 def test_no_window_holds_more_than_the_permits_whenever_starts_take_effect(rate, steps, phase):
     """No window exceeds its permits with stalls, backlogs, and effects long after decisions, in any order and phase."""
     now = START
@@ -119,7 +121,7 @@ def test_no_window_holds_more_than_the_permits_whenever_starts_take_effect(rate,
         max_size=60,
     ),
 )
-@settings(max_examples=400, deadline=None)
+@examples(400)
 def test_a_changed_rate_counts_what_has_started_in_its_window(first, steps):
     """Every start keeps the law of the rate then in force, whatever the rate of earlier starts in its window."""
     now, rate = START, Rate(first.permits)
@@ -142,7 +144,7 @@ def test_a_changed_rate_counts_what_has_started_in_its_window(first, steps):
     RATES,
     st.lists(st.tuples(st.one_of(STEPS, st.just(0)), st.integers(0, 3), st.integers(1, 6)), max_size=60),
 )
-@settings(max_examples=400, deadline=None)
+@examples(400)
 def test_peers_keep_the_window_together_without_knowing_of_each_other(peers, rate, steps):
     """The starts of all peers together never exceed the permits of a window."""
     now = START

@@ -2,13 +2,15 @@
 
 import itertools
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ratelimited_executor._kernel.batches import BatchSource
 from ratelimited_executor._kernel.calendar import PLAIN_RANK
 from ratelimited_executor._core.expiry import ExpiryIndex
 from ratelimited_executor._kernel.timeline import NS, Timeline
+
+from ..helpers import examples
 
 
 @given(
@@ -22,7 +24,7 @@ from ratelimited_executor._kernel.timeline import NS, Timeline
         max_size=60,
     )
 )
-@settings(max_examples=300, deadline=None)
+@examples(300)
 def test_sweep_returns_what_has_passed_and_nothing_else(record_class, steps):
     """A sweep returns each record with a deadline in an earlier interval once, except for discarded ones."""
     timeline = Timeline(monotonic=0.0, wall=1000.0, interval_ns=NS)

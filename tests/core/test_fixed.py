@@ -8,11 +8,13 @@ import pytest
 
 from ratelimited_executor import ExecutorManager
 from ratelimited_executor._core.fixed import Fixed
-from ratelimited_executor.peers import RedisPeers, StaticPeers
+from ratelimited_executor.peers import StaticPeers
+
+from ..helpers import redis_peers
 
 MADE = {
     "StaticPeers": lambda: StaticPeers(2, 1),
-    "RedisPeers": lambda: RedisPeers("redis://localhost:1", "g"),
+    "RedisPeers": lambda: redis_peers(group="g"),
     "ExecutorManager": lambda: ExecutorManager(),
 }
 WRONG = [

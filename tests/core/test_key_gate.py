@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ratelimited_executor._core.key_gate import KeyGate
@@ -16,6 +16,7 @@ from ratelimited_executor._core.limits.token_bucket import TokenBucketLimit
 from ratelimited_executor._core.limits.window import WindowLimit
 from ratelimited_executor._core.rates import Rate
 
+from ..helpers import examples
 from .gates import NOW, NS, WIDTH, gate_of
 
 
@@ -333,7 +334,7 @@ LAWS = {
         max_size=30,
     )
 )
-@settings(max_examples=200, deadline=None)
+@examples(200)
 def test_forgetting_keys_changes_no_decision(make, steps):
     """A gate that forgets keys as soon as it can decides the same as one that forgets none."""
     gates = [KeyGate(limit_of=lambda _: make(), concurrency_of=lambda _: None) for _ in range(2)]

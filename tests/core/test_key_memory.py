@@ -3,10 +3,12 @@
 import gc
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ratelimited_executor._core.key_memory import KeyMemory
+
+from ..helpers import examples
 
 NS = 1_000_000_000
 
@@ -38,7 +40,7 @@ def test_a_key_is_forgotten_in_its_second_and_no_earlier():
 @given(
     st.lists(st.tuples(st.sampled_from("abc"), st.booleans(), st.integers(0, 6 * NS), st.integers(0, NS)), max_size=40)
 )
-@settings(max_examples=300, deadline=None)
+@examples(300)
 def test_memory_keeps_what_is_not_due_and_one_entry_a_key(steps):
     """Whatever comes and goes, a key stays until its time, leaves within a second of it, and has one entry or two."""
     memory, kept, now = KeyMemory(), {}, 0

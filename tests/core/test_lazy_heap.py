@@ -3,11 +3,13 @@
 import random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ratelimited_executor._core import lazy_heap
 from ratelimited_executor._core.lazy_heap import GuardedHeap, LazyHeap, WholeHeap
+
+from ..helpers import examples
 
 
 class Entry:
@@ -54,7 +56,7 @@ def by_key(entries) -> list:
     st.sampled_from([0, 1, 8, 1000]),
     st.sampled_from([LazyHeap, WholeHeap, GuardedHeap]),
 )
-@settings(max_examples=400, deadline=None)
+@examples(400)
 def test_what_is_left_is_what_a_sorted_list_holds(values, steps, stretch, form):
     """The first entry is the least that is not stale, however entries become stale and are noted."""
     with pytest.MonkeyPatch.context() as patch:

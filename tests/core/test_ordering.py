@@ -4,7 +4,7 @@ import itertools
 import math
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ratelimited_executor._core.ordering import (
@@ -15,6 +15,8 @@ from ratelimited_executor._core.ordering import (
     earliest_due_first,
     latest_due_first,
 )
+
+from ..helpers import examples
 
 
 def view(**changes) -> TaskView:
@@ -68,7 +70,7 @@ def aged(priority, due, arrival: int) -> TaskView:
     st.lists(st.tuples(st.integers(-5, 5), st.integers(0, 10_000)), min_size=2, max_size=12),
     st.sampled_from([0, 1_704_067_200]),
 )
-@settings(max_examples=300, deadline=None)
+@examples(300)
 def test_nobody_waits_for_those_that_come_too_late(seconds, tasks, epoch):
     """With ageing a task of priority p due at d starts before all of priority q due after d + seconds x (q - p)."""
     order = Ageing(seconds)

@@ -3,7 +3,7 @@
 import math
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from ratelimited_executor import kernel
@@ -14,6 +14,7 @@ from ratelimited_executor._kernel.pacing import Pacing
 from ratelimited_executor._core.rates import Rate
 from ratelimited_executor._kernel.states import TaskState
 
+from ..helpers import examples
 from .world import World
 
 TIMELINES = [
@@ -61,7 +62,6 @@ def test_starts_follow_the_timeline(record_class, rate, pacing, tasks, expected,
     interval=st.sampled_from([0.5, 1.0, 60.0]),
     tasks=st.lists(st.tuples(st.floats(0, 5), st.sampled_from([None, 0.0, 0.5, 1.0, 1.5, 30.0])), max_size=25),
 )
-@settings(deadline=None)
 def test_short_cut_for_what_is_alone_changes_nothing(record_class, rate, pacing, interval, tasks):
     """The fast path for lone tasks starts the same tasks at the same times."""
     logs = []
@@ -135,7 +135,7 @@ def play(world, requests) -> list[str]:
     tick=0.0,
     requests=[(0.0, 1.0, "batch", 2), (0.0, 1.0, "batch", 4)],
 )
-@settings(max_examples=500, deadline=None)
+@examples(500)
 def test_short_way_decides_what_the_long_way_does(
     record_class, rate, pacing, interval, early, is_exact, tick, requests
 ):
@@ -210,7 +210,6 @@ def test_joined_task_takes_the_first_permit(record_class):
 
 
 @given(st.lists(st.tuples(st.sampled_from([1.0, 1.25, 1.5, 1.9, 1.99]), st.integers(-1, 1)), min_size=1, max_size=12))
-@settings(deadline=None)
 def test_plan_is_that_of_its_formula(record_class, tasks):
     """The plan is by due time and arrival, each at an even part of the rest of the interval."""
     world = World(record_class)

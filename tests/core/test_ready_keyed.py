@@ -3,7 +3,7 @@
 from collections import deque
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ratelimited_executor._core.fair import Fair, FairClock
@@ -17,6 +17,7 @@ from ratelimited_executor._core.ready_heap import ReadyHeap
 from ratelimited_executor._core.ready_keyed import ReadyKeyed
 from ratelimited_executor._core.records import PERMITS, Charge, Options
 
+from ..helpers import examples
 from .gates import NOW, NS, WIDTH, gate_of
 
 PLAIN = (0, TaskClass.OTHER)
@@ -155,7 +156,7 @@ class Model:
     st.sampled_from(["queues", "heap", "fair"]),
     st.booleans(),
 )
-@settings(max_examples=400, deadline=None)
+@examples(400)
 def test_limits_of_keys_are_kept_and_delay_nobody_else(queue_of, make, steps, form, is_cancelling):
     """The most important task that may start does, and in the end no key is remembered."""
     model = Model()

@@ -2,10 +2,12 @@
 
 import math
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ratelimited_executor._core.repeating import MissedTick, next_tick
+
+from ..helpers import examples
 
 
 @given(
@@ -15,7 +17,7 @@ from ratelimited_executor._core.repeating import MissedTick, next_tick
     st.one_of(st.integers(0, 50).map(float), st.floats(0, 50)),
     st.sampled_from(MissedTick),
 )
-@settings(max_examples=500, deadline=None)
+@examples(500)
 def test_next_tick_is_the_one_its_policy_names(first, period, last, later, missed):
     """BURST gives the next number, SKIP the first not yet past, COALESCE the newest due or the next to come."""
     now = first + last * period + later * period

@@ -3,10 +3,12 @@
 import math
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ratelimited_executor._core.retries import Attempts, Retry
+
+from ..helpers import examples
 
 
 @given(
@@ -15,7 +17,7 @@ from ratelimited_executor._core.retries import Attempts, Retry
     st.floats(1e-3, 1e308),
     st.floats(1, 1e6),
 )
-@settings(max_examples=300, deadline=None)
+@examples(300)
 def test_a_pause_is_drawn_from_zero_to_its_bound(number, drawn, base, factor):
     """The pause is drawn from zero to a bound, which doubles with each retry up to a cap."""
     retry = Retry(base=base, cap=min(base * factor, 1.7e308))

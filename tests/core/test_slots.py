@@ -5,10 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ratelimited_executor._core.slots import FOREVER_US, LOST, WAITING, SlotLease, SlotPools
+
+from ..helpers import examples
 
 SECOND = 1_000_000
 
@@ -325,7 +327,7 @@ steps = st.lists(
 )
 
 
-@settings(max_examples=400)
+@examples(400)
 @given(steps=steps, limit=st.integers(0, 3), confirm=st.sampled_from([3, FOREVER_US]))
 def test_pool_does_what_its_model_does(steps, limit, confirm):
     """A pool does as its model, keeps the limit, leaves no waiter beside a free slot, and has rising fences."""

@@ -3,13 +3,15 @@
 from collections import deque
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ratelimited_executor._core import wall
 from ratelimited_executor._kernel.batches import BatchSource
 from ratelimited_executor._kernel.calendar import PLAIN_RANK
 from ratelimited_executor._core.wall import WallWheel
+
+from ..helpers import examples
 
 
 def run(chores: deque) -> None:
@@ -32,7 +34,7 @@ def run(chores: deque) -> None:
         max_size=40,
     ),
 )
-@settings(max_examples=300, deadline=None)
+@examples(300)
 def test_what_is_due_before_the_horizon_is_handed_over_whatever_the_clock_does(record_class, width, steps):
     """Records and batches are handed over once and not before their time, also if the clock goes back."""
     with pytest.MonkeyPatch.context() as patch:

@@ -5,13 +5,13 @@ from functools import partial
 from itertools import pairwise
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from ratelimited_executor._kernel import buckets
 from ratelimited_executor._kernel.buckets import RECORD, Bucket, folded, name_of, unfolded
 
-from ..helpers import small_counts
+from ..helpers import examples, small_counts
 
 OPS = st.lists(
     st.one_of(
@@ -27,7 +27,7 @@ OPS = st.lists(
 
 
 @given(ops=OPS, open_at=st.integers(0, 200))
-@settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@examples(400, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @pytest.mark.parametrize("step", [3, 1000])
 def test_handles_find_their_task_through_every_compaction(step, ops, open_at, record_class, calendar_class):
     """Each handle finds its own task after any additions, cancellations and compactions, at once or in steps."""

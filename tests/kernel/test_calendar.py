@@ -5,7 +5,7 @@ from array import array
 from collections import deque
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ratelimited_executor._core.looking import live_count, walk
@@ -15,7 +15,7 @@ from ratelimited_executor._kernel.buckets import Bucket
 from ratelimited_executor._kernel.calendar import PLAIN_RANK, Calendar
 from ratelimited_executor._kernel.timeline import NS, Timeline
 
-from ..helpers import small_counts
+from ..helpers import examples, small_counts
 
 START = 100.0
 DELAYS = st.one_of(st.sampled_from([0.0, 0.5, 0.999, 1.0, 1.5, 2.0, 7.0]), st.floats(0, 8))
@@ -74,7 +74,7 @@ def take_all(calendar: Calendar) -> list:
         max_size=50,
     ),
 )
-@settings(max_examples=500, deadline=None)
+@examples(500)
 def test_tasks_become_ready_as_in_a_sorted_list(record_class, width, steps):
     """Exactly the due tasks are ready, and the counts agree, after any additions, cancellations and compactions."""
     with small_counts(spare=1, open_max=4, slot=8) as patch:

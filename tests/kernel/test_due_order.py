@@ -3,13 +3,13 @@
 import math
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ratelimited_executor._kernel import due_order
 from ratelimited_executor._kernel.due_order import DueOrder
 
-from ..helpers import small_counts
+from ..helpers import examples, small_counts
 
 DUES = st.one_of(
     st.sampled_from([10.0, 10.25, 10.5, 10.999999, 9.0, 11.0, 12.0]), st.floats(min_value=9.5, max_value=11.5)
@@ -41,7 +41,7 @@ def drain(order: DueOrder, now: float, limit: int) -> list[int]:
     ),
     st.integers(1, 7),
 )
-@settings(max_examples=600, deadline=None)
+@examples(600)
 def test_tasks_come_out_as_sorted_by_due_time_and_arrival(initial, steps, limit):
     """Every reading returns due tasks in the order of a stable sort, with additions at any moment."""
     with small_counts(slot=5, open_max=6, run=4, place=3, part=3):

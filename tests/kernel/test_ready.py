@@ -1,7 +1,7 @@
 """Due tasks: the most important first, in the default order and in any other."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ratelimited_executor._core import lazy_heap, ready_heap
@@ -9,6 +9,7 @@ from ratelimited_executor._kernel import ready, runs
 from ratelimited_executor._core.ordering import TaskClass, default_order, latest_due_first
 from ratelimited_executor._kernel.ready import ReadyQueues
 
+from ..helpers import examples
 from ..core.ready_tasks import Column, due_of, heap, pop
 
 OPS = st.lists(
@@ -26,7 +27,7 @@ OPS = st.lists(
 
 
 @given(OPS)
-@settings(max_examples=400, deadline=None)
+@examples(400)
 @pytest.mark.parametrize("form", ["queues", "heap", "latest"])
 def test_the_most_important_comes_first_whatever_is_cancelled(form, record_class, calendar_class, ops):
     """Both forms start tasks in the order of a plain sort, and walk exactly the waiting ones."""

@@ -2,10 +2,12 @@
 
 import math
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ratelimited_executor._kernel.timeline import NS, Timeline
+
+from ..helpers import examples
 
 WALLS = st.floats(min_value=0, max_value=4e9)
 MONOTONIC = st.floats(min_value=0, max_value=1e8)
@@ -13,7 +15,7 @@ WIDTHS = st.sampled_from([10_000_000, 100_000_000, NS, 7 * NS // 3, 3600 * NS])
 
 
 @given(MONOTONIC, WALLS, WIDTHS, st.integers(-10 * NS, 10**17))
-@settings(max_examples=300, deadline=None)
+@examples(300)
 def test_loop_time_of_a_nanosecond_is_the_first_that_reaches_it(monotonic, wall, width, offset):
     """A timer set for an instant finds it reached, and no loop time before that does."""
     timeline = Timeline(monotonic=monotonic, wall=wall, interval_ns=width)
@@ -24,7 +26,7 @@ def test_loop_time_of_a_nanosecond_is_the_first_that_reaches_it(monotonic, wall,
 
 
 @given(MONOTONIC, WALLS, WIDTHS, st.floats(min_value=0, max_value=1e7))
-@settings(max_examples=300, deadline=None)
+@examples(300)
 def test_every_instant_lies_in_the_interval_of_its_number(monotonic, wall, width, after):
     """Interval k begins at its start and ends where k + 1 begins."""
     timeline = Timeline(monotonic=monotonic, wall=wall, interval_ns=width)

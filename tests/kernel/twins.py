@@ -21,7 +21,7 @@ def pure_bodies() -> dict[str, tuple[str, int]]:
     found = {}
     for path in sorted(PACKAGE.rglob("*.py")):
         text = path.read_text()
-        for parent in ast.walk(ast.parse(text)):
+        for parent in ast.walk(ast.parse(text)) if "@two_bodies" in text else ():
             for node in getattr(parent, "body", ()) if isinstance(parent, (ast.Module, ast.ClassDef)) else ():
                 if isinstance(node, (ast.FunctionDef, ast.ClassDef)) and _has_twin(node):
                     name = f"{parent.name}.{node.name}" if isinstance(parent, ast.ClassDef) else node.name

@@ -14,7 +14,7 @@ from packaging.utils import canonicalize_name
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 EXTRAS = PROJECT["optional-dependencies"]
-FOR_DEVELOPERS = {"all", "bench", "bench-queues", "docs", "test"}
+FOR_DEVELOPERS = {"all", "bench", "bench-queues", "dev", "docs", "test"}
 HERE = {"platform_python_implementation": "CPython", "platform_machine": "x86_64", "sys_platform": "linux"}
 
 

@@ -12,7 +12,6 @@ import time
 
 import pytest
 
-from . import real
 from .real import fleet
 from .servers import RedisServer, redis_cluster, sentinel_group
 
@@ -88,8 +87,3 @@ def test_cluster() -> None:
         time.sleep(3.5)
         assert running.used(first + 2, first + 3.5) > USED
     assert running.worst_window() <= RATE + 1
-
-
-def test_scenarios_have_a_line_each() -> None:
-    """Each scenario has a docstring, which ``python -m tests.peers.real`` prints."""
-    assert all(scenario.__doc__ for scenario in real.SCENARIOS.values())

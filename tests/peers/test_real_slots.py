@@ -1,7 +1,7 @@
 """Slots of processes on a real server through faults, counted at a resource outside of the fleet.
 
 Real elapsed time cannot be avoided here: other processes, signals and a server's own clock are what is tested. Leases
-are short, and the least use of slots has wide margins. ``python -m tests.peers.real_slots`` measures more, and longer.
+are short, and the least use of slots has wide margins. ``python -m bench.real.slots`` measures more, and longer.
 """
 
 from __future__ import annotations
@@ -28,7 +28,6 @@ from ratelimited_executor.exceptions import (
 from ratelimited_executor.peers.slot_grants import Owner
 from ratelimited_executor.slots import OnLost
 
-from . import real_slots
 from .real_slots import fleet, left
 from .servers import RedisCluster, RedisServer, sentinel_group
 
@@ -301,11 +300,6 @@ async def test_forked_process_is_told_that_nothing_runs_there(redis_server: Redi
             with pytest.raises(ExecutorNotStartedError):
                 await slots.hold().__aenter__()
             keeper._process -= 1
-
-
-def test_scenarios_have_a_line_each() -> None:
-    """Each scenario has a docstring, which ``python -m tests.peers.real_slots`` prints."""
-    assert all(scenario.__doc__ for scenario in real_slots.SCENARIOS.values())
 
 
 async def use_by_turns(client) -> None:

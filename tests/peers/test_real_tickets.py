@@ -1,7 +1,7 @@
 """Limits of every kind over processes on a real server through faults, counted outside of the fleet.
 
 Real elapsed time cannot be avoided here: other processes, signals and a server's own clock are what is tested. The
-least use of the limits has wide margins, the laws have none. ``python -m tests.peers.real_tickets`` measures more.
+least use of the limits has wide margins, the laws have none. ``python -m bench.real.tickets`` measures more.
 """
 
 from __future__ import annotations
@@ -93,11 +93,6 @@ def test_the_counter_finds_what_breaks_a_law() -> None:
         "tokens 10/1s",
         "key 1/1s",
     ]
-
-
-def test_scenarios_have_a_line_each() -> None:
-    """Each scenario has a docstring, which ``python -m tests.peers.real_tickets`` prints."""
-    assert all(scenario.__doc__ for scenario in real_tickets.SCENARIOS.values())
 
 
 PROGRAM = """

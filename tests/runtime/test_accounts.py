@@ -8,7 +8,7 @@ import asyncio
 import random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import (
     RuleBasedStateMachine,
@@ -33,6 +33,7 @@ from ratelimited_executor import (
 from ratelimited_executor._runtime.accounts import Accounts
 from ratelimited_executor.testing import VirtualEventLoop, audit, run_virtual
 
+from ..helpers import examples
 from ..core.world import CoreRecord, World
 
 TIMES = st.sampled_from([0.0, 0.001, 0.1, 0.25, 0.5, 0.999, 1.0, 1.5, 2.0, 3.7, 10.0])
@@ -369,7 +370,7 @@ class Accounting(RuleBasedStateMachine):
 
 def test_accounting_closes_after_every_step():
     """A random walk over all faces leaves no task uncounted, early or beyond the rate."""
-    run_state_machine_as_test(Accounting, settings=settings(max_examples=120, stateful_step_count=40, deadline=None))
+    run_state_machine_as_test(Accounting, settings=examples(120, stateful_step_count=40))
 
 
 @given(
@@ -384,7 +385,7 @@ def test_accounting_closes_after_every_step():
     ),
     st.sampled_from([3, 50]),
 )
-@settings(max_examples=150, deadline=None)
+@examples(150)
 def test_overdue_tasks_start_in_the_order_of_a_sorted_list(tasks, rate):
     """Overdue tasks at a finite rate start by priority, class, due time and arrival."""
 

@@ -25,7 +25,7 @@ from ratelimited_executor import (
 )
 from ratelimited_executor.testing import VirtualClock, audit
 
-from ..helpers import Flaky, now, seen
+from ..helpers import Flaky, first_quick, now, seen
 
 # Left alone.
 
@@ -134,7 +134,7 @@ async def test_rate_that_is_not_used_does_not_rise(virtual_clock):
 
 
 @pytest.mark.parametrize("policy", [Paced(), Window(), Burst(6)], ids=repr)
-@pytest.mark.parametrize("peers", [1, 2, 3])
+@pytest.mark.parametrize("peers", first_quick([2, 1, 3]))
 async def test_rate_that_is_divided_rises_by_the_use_of_the_part(virtual_clock, policy, peers):
     """A process compares its use with its own part of the rate, since it does not know the others."""
     rules = Adaptive(floor=6, ceiling=90, increase=6)
@@ -187,7 +187,7 @@ class Parts:
         return sum(float(executor.rate) for executor in self.executors) / len(self.executors)
 
 
-@pytest.mark.parametrize("count", [2, 4, 10])
+@pytest.mark.parametrize("count", first_quick([2, 4, 10]))
 async def test_rate_of_all_parts_falls_and_rises_as_one(virtual_clock, count):
     """The group's rate rises by at most ``increase`` a period, and is used in full at the ceiling."""
     async with Parts(count, 100, Adaptive(floor=20, ceiling=100, increase=10)) as parts:
@@ -209,6 +209,7 @@ async def test_rate_of_all_parts_falls_and_rises_as_one(virtual_clock, count):
     assert audit(parts.starts, 100, slack=0.005).ok
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [2, 4, 10])
 async def test_part_of_one_falls_and_recovers_beside_the_others(virtual_clock, count):
     """Overload, penalty and work of one process move only its own part of the rate."""
@@ -243,6 +244,7 @@ async def test_parts_that_are_little_used_do_not_rise(virtual_clock, count):
         assert 2 * count <= parts.rate <= 2.1 * count  # two starts that happen to be close may look like use
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [2, 4, 10])
 async def test_parts_find_what_a_server_can_take(virtual_clock, count):
     """Each process finds the server's capacity by its own observations."""

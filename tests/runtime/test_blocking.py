@@ -320,6 +320,7 @@ def test_hold_that_is_dropped_is_given_back(manager):
     assert 3 == limiter.statistics().done
 
 
+@pytest.mark.slow
 def test_storm_of_interrupts_leaves_nothing_behind():
     """A thousand interrupts at any point leave nothing held, while two other threads continue."""
     program = """
@@ -661,6 +662,7 @@ def test_program_that_never_closes_ends_in_silence():
     assert ("end\n", "") == run_program(program)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("wait", ["pool.hold()", "limiter.permit()"])
 @pytest.mark.parametrize("kind", ["thread", "pool", "late"])
 def test_exit_does_not_wait_for_threads_that_wait(wait, kind):

@@ -1129,6 +1129,7 @@ def run_program(source: str) -> subprocess.CompletedProcess:
     return ended
 
 
+@pytest.mark.slow
 @pytest.mark.real_time("an interpreter of its own ends")
 @pytest.mark.parametrize(
     "use",

@@ -20,10 +20,11 @@ from ratelimited_executor import (
 )
 from ratelimited_executor.cycles import MemoryProgress
 from ratelimited_executor.orders import Ageing
-from ratelimited_executor.peers import RedisPeers
 from ratelimited_executor.policies import Adaptive, Paced, Window
 from ratelimited_executor.spread import CycleSlots, cycle_slots, offset
 from ratelimited_executor.testing import VirtualClock, VirtualEventLoop, audit, run_virtual, worst_window
+
+from ..helpers import redis_peers
 
 Executor = RateLimitedExecutor
 
@@ -100,10 +101,10 @@ OF_A_VALUE: list[tuple[str, float, Callable[[Any], Any]]] = [
     ("after", 2, RetryLater),
     ("period", 2, lambda v: Adaptive(floor=1, ceiling=2, period=v)),
     ("seconds", 2, Ageing),
-    ("interval", 0.25, lambda v: RedisPeers("redis://localhost", interval=v)),
-    ("late", 0.02, lambda v: RedisPeers("redis://localhost", late=v)),
-    ("clock_difference", 2, lambda v: RedisPeers("redis://localhost", clock_difference=v)),
-    ("timeout", 0.25, lambda v: RedisPeers("redis://localhost", timeout=v)),
+    ("interval", 0.25, lambda v: redis_peers(interval=v)),
+    ("late", 0.02, lambda v: redis_peers(late=v)),
+    ("clock_difference", 2, lambda v: redis_peers(clock_difference=v)),
+    ("timeout", 0.25, lambda v: redis_peers(timeout=v)),
     ("cycle", 3600, cycle_slots),
     ("cycle", 3600, CycleSlots),
     ("period", 3600, lambda v: offset(1, v)),

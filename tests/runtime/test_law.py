@@ -4,7 +4,7 @@ import asyncio
 import time
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ratelimited_executor import (
@@ -18,6 +18,8 @@ from ratelimited_executor import (
     Window,
 )
 from ratelimited_executor.testing import audit, run_virtual, worst_window
+
+from ..helpers import examples
 
 RATES = st.one_of(
     st.sampled_from([0, 1, 7, 10, 100, 1000, float("inf")]),
@@ -46,7 +48,7 @@ RATES = st.one_of(
         max_size=25,
     ),
 )
-@settings(max_examples=200, deadline=None)
+@examples(200)
 def test_starts_keep_the_law_whatever_happens(rate, strictness, slack, pacing, interval, steps):
     """Any window of ``per`` holds at most the rate's permits; else those of the window and slack, and one."""
 
@@ -128,7 +130,7 @@ async def test_starts_keep_the_law_on_a_real_clock(rate):
 
 
 @given(st.integers(1, 400), st.integers(1, 3000))
-@settings(max_examples=40, deadline=None)
+@examples(40)
 def test_overload_reaches_the_rate(rate, count):
     """With more tasks than permits on a free loop, all but half a percent of the permits, and one, are used."""
 

@@ -4,7 +4,7 @@ import asyncio
 import functools
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from ratelimited_executor import (
@@ -23,7 +23,7 @@ from ratelimited_executor import (
 )
 from ratelimited_executor.testing import audit, run_virtual, worst_window
 
-from ..helpers import now
+from ..helpers import examples, now
 
 POLICIES = [Paced(), Window(margin=0), Burst(10)]
 MS = 0.001
@@ -364,7 +364,7 @@ async def test_settling_is_refused_for_what_was_not_reserved(virtual_clock):
     policy=st.sampled_from([Paced(), Burst(10)]),
     tasks=st.lists(st.tuples(st.integers(1, 10), st.integers(0, 10), st.sampled_from([0.0, 0.3, 5.0])), max_size=20),
 )
-@settings(max_examples=60, deadline=None)
+@examples(60)
 def test_law_holds_for_what_was_reserved_and_for_what_is_left_of_it(policy, tasks):
     """Starts settled to less stay within the law of their final costs."""
 
@@ -396,7 +396,7 @@ def test_law_holds_for_what_was_reserved_and_for_what_is_left_of_it(policy, task
 
 
 @given(tasks=st.lists(st.tuples(st.integers(1, 10), st.integers(0, 10), st.sampled_from([0.0, 0.3, 5.0])), max_size=20))
-@settings(max_examples=40, deadline=None)
+@examples(40)
 def test_window_holds_for_what_is_left_of_a_reservation(tasks):
     """Starts keep the exact window of their final costs."""
 

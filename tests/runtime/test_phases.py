@@ -8,7 +8,7 @@ import pytest
 from ratelimited_executor import ExecutorManager, Paced, Pacing, StaticPeers, Strictness
 from ratelimited_executor.testing import audit, run_virtual
 
-from ..helpers import now
+from ..helpers import first_quick, now
 
 
 def starts_of(count, *, rate, tasks, due=3.0, policy=None, pacing=Pacing.SPREAD):
@@ -32,7 +32,7 @@ def most_in(times, width):
     return max(bisect_left(times, time + width - 1e-9) - place for place, time in enumerate(times))
 
 
-@pytest.mark.parametrize("due", [3.0, 3.004, 3.5, 3.9])
+@pytest.mark.parametrize("due", first_quick([3.004, 3.0, 3.5, 3.9]))
 @pytest.mark.parametrize("tasks", [5, 10, 35])
 @pytest.mark.parametrize("policy", [Paced(), Paced(strictness=Strictness.NOMINAL)])
 def test_fifty_executors_do_not_start_in_step(due, tasks, policy):

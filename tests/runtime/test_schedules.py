@@ -74,7 +74,8 @@ async def test_run_that_lasts_into_the_repeated_hour_follows_the_policy(virtual_
         if len(log) == 1:
             await asyncio.sleep(65 * 60)
 
-    async with RateLimitedExecutor("x", rate="10/s", pacing=Pacing.ON_TIME) as executor:
+    async with ExecutorManager(interval=60) as manager:
+        executor = manager.executor("x", rate="10/s", pacing=Pacing.ON_TIME)
         await executor.schedule_cron("0,30 2 * * *", run, tz=BERLIN, missed=missed, max_runs=len(expected))
     assert expected == log
 

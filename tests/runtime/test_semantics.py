@@ -5,7 +5,7 @@ import gc
 import math
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ratelimited_executor import (
@@ -23,7 +23,7 @@ from ratelimited_executor import (
 )
 from ratelimited_executor.testing import audit, run_virtual
 
-from ..helpers import now
+from ..helpers import examples, now
 
 
 class Log(list):
@@ -321,7 +321,7 @@ async def test_planned_instant_is_never_before_a_permit(virtual_clock):
     st.floats(0, 1),
     st.lists(st.floats(0, 0.6), min_size=1, max_size=60),
 )
-@settings(max_examples=150, deadline=None)
+@examples(150)
 def test_spreading_moves_no_task_past_its_interval(rate, part, offsets):
     """Tasks that fit the permits of their interval start within it, at any rate, never early and under the law."""
     offsets = offsets[: max(1, int(rate * part / 2))]

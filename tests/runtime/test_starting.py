@@ -8,7 +8,7 @@ import random
 from dataclasses import dataclass, field
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ratelimited_executor import Pacing, RateLimitedExecutor, kernel
@@ -16,6 +16,7 @@ from ratelimited_executor._core.queue import TaskQueue
 from ratelimited_executor.testing import run_virtual
 
 from ..core.world import make_all_ready
+from ..helpers import examples
 
 variable: contextvars.ContextVar[str] = contextvars.ContextVar("variable", default="none")
 
@@ -107,7 +108,7 @@ def poll_after_all_are_ready(queue, now, limit):
     pacing=st.sampled_from(Pacing),
     max_concurrency=st.sampled_from([None, 1, 3]),
 )
-@settings(max_examples=150, deadline=None)
+@examples(150)
 def test_short_way_changes_nothing(steps, rate, pacing, max_concurrency):
     """Starts, ends, outcomes, context variables, reports and counts are the same without the fast path."""
 

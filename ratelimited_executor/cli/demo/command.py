@@ -12,7 +12,7 @@ from rich.console import Console
 
 from ratelimited_executor.cli.demo.driver import CONNECTIONS_MAX, Sender, send_by_call_later, send_by_executor
 from ratelimited_executor.cli.demo.figures import Half, judge
-from ratelimited_executor.cli.demo.load import Delivery, due_by_priority, load_deliveries, stretch
+from ratelimited_executor.cli.demo.load import Delivery, base_load, due_by_priority, stretch
 from ratelimited_executor.cli.demo.report import print_report, print_verdict
 from ratelimited_executor.cli.demo.server_process import serving
 from ratelimited_executor.cli.demo.view import LiveView, PlainView, SilentView, View
@@ -42,7 +42,7 @@ async def demonstrate(*, seconds: float, rate: int, is_quiet: bool, console: Con
         both halves, else FAILED.
     """
     console = console or Console(emoji=False)
-    load = stretch(load_deliveries(), seconds=seconds, rate=rate)
+    load = stretch(base_load(), seconds=seconds, rate=rate)
     view = _view(console, rate=rate, is_quiet=is_quiet)
     connector = aiohttp.TCPConnector(limit=CONNECTIONS_MAX)
     async with serving() as base_url, aiohttp.ClientSession(connector=connector) as session:

@@ -1,22 +1,33 @@
-"""The deliveries of one demo: the shipped file, stretched to the requested duration and rate."""
+"""The deliveries of one demo: a shop on a busy morning, stretched to the requested duration and rate.
+
+It is scaled down: 400 deliveries are overdue at the start, 100 a second follow for eight seconds, and at second 3 a
+campaign adds 1,000 at once. At 200 a second that is eleven seconds of work.
+"""
 
 from __future__ import annotations
 
-import json
+import random
 from bisect import bisect_right
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from ratelimited_executor.cli.demo.generate import DATA_PATH
-
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["Delivery", "due_by_priority", "load_deliveries", "stretch"]
+__all__ = ["Delivery", "base_load", "due_by_priority", "stretch"]
 
-# The shipped file is made for this rate: at 200 a second both halves take 20 seconds together.
+# The base load is made for this rate: at 200 a second both halves take 20 seconds together.
 BASE_RATE: Final = 200
 BASE_SECONDS: Final = 20.0
+
+_SEED: Final = 20_240_229
+_OVERDUE_COUNT: Final = 400
+_STEADY_PER_SECOND: Final = 100
+_STEADY_SECONDS: Final = 8
+_BURST_COUNT: Final = 1_000
+_BURST_AT_S: Final = 3.0
+# event, priority (larger is more important), share of the deliveries
+_EVENTS: Final = (("payment.failed", 9, 0.1), ("order.paid", 5, 0.3), ("newsletter", 1, 0.6))
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,14 +49,17 @@ class Delivery:
     customer: int
 
 
-def load_deliveries() -> list[Delivery]:
-    """Read the shipped file, in order of due time."""
-    with DATA_PATH.open(encoding="ascii") as file:
-        rows = [json.loads(line) for line in file]
-    return [
-        Delivery(index, float(row["at"]), int(row["priority"]), str(row["event"]), int(row["customer"]))
-        for index, row in enumerate(rows)
-    ]
+def base_load() -> list[Delivery]:
+    """Return the load for ``BASE_RATE`` and ``BASE_SECONDS``, in order of due time; the same every time."""
+    source = random.Random(_SEED)  # noqa: S311  # the same load every time is the point
+    dues = [0.0] * _OVERDUE_COUNT + [_BURST_AT_S] * _BURST_COUNT
+    dues += [round(source.uniform(0, _STEADY_SECONDS), 3) for _ in range(_STEADY_PER_SECOND * _STEADY_SECONDS)]
+    weights = [share for _, _, share in _EVENTS]
+    load = []
+    for index, due in enumerate(sorted(dues)):
+        event, priority, _ = source.choices(_EVENTS, weights=weights)[0]
+        load.append(Delivery(index, due, priority, event, source.randrange(10_000, 100_000)))
+    return load
 
 
 def stretch(base: Sequence[Delivery], *, seconds: float, rate: int) -> list[Delivery]:
@@ -54,7 +68,7 @@ def stretch(base: Sequence[Delivery], *, seconds: float, rate: int) -> list[Deli
     Rows are repeated or left out evenly, so the shape, the burst and the mix of priorities stay the same.
 
     Args:
-        base: the shipped load, for ``BASE_RATE`` and ``BASE_SECONDS``.
+        base: the load for ``BASE_RATE`` and ``BASE_SECONDS``.
         seconds: the total duration of both halves.
         rate: deliveries a second.
     """

@@ -1,10 +1,11 @@
 """A peer's estimate of the authority's clock, with two clocks that drift."""
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ratelimited_executor._core.fleet.clock import _STEP_NS, ServerClock
 
+from ...helpers import examples
 from .two_clocks import DELAYS, DRIFTS, MS, NS, TwoClocks
 
 WAITS = st.one_of(st.integers(0, 1000), st.integers(0, 300 * MS), st.sampled_from([NS, 60 * NS]))
@@ -23,7 +24,7 @@ def after(exchanges, *, drifts=False):
 
 
 @given(EXCHANGES)
-@settings(max_examples=400, deadline=None)
+@examples(400)
 def test_bounds_hold_the_truth(exchanges):
     """Bounds contain the true time, whatever the delays of messages, at drifts of up to 500 parts per million."""
     clocks, clock = TwoClocks(), ServerClock()
@@ -37,7 +38,7 @@ def test_bounds_hold_the_truth(exchanges):
 
 
 @given(EXCHANGES, st.integers(0, 300 * MS), DRIFTS)
-@settings(max_examples=400, deadline=None)
+@examples(400)
 def test_time_of_the_authority_has_surely_come(exchanges, ahead, drift):
     """A time that has come by the bounds has come by any clock that the authority may have."""
     clocks, clock = after(exchanges, drifts=True)
@@ -49,7 +50,7 @@ def test_time_of_the_authority_has_surely_come(exchanges, ahead, drift):
 
 
 @given(EXCHANGES, st.integers(0, 10 * NS))
-@settings(max_examples=300, deadline=None)
+@examples(300)
 def test_time_before_which_the_server_surely_is(exchanges, ahead):
     """Until that time the authority's clock cannot have passed the wanted one, and soon after it can."""
     clocks, clock = after(exchanges)
@@ -63,7 +64,7 @@ def test_time_before_which_the_server_surely_is(exchanges, ahead):
 
 
 @given(EXCHANGES, st.integers(-10 * NS, 10 * NS))
-@settings(max_examples=300, deadline=None)
+@examples(300)
 def test_step_is_told_and_taken_in(exchanges, by):
     """A step beyond the bounds is noticed, and then the bounds contain the new time."""
     clocks, clock = after(exchanges)

@@ -3,7 +3,7 @@
 import copy
 from fractions import Fraction
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ratelimited_executor._core.limits.combined import Bound, CombinedPermits
@@ -15,6 +15,8 @@ from ratelimited_executor._core.permits import PermitGrid
 from ratelimited_executor._kernel.admission import UNLIMITED
 from ratelimited_executor._core.rates import Rate
 from ratelimited_executor._core.records import PERMITS
+
+from ...helpers import examples
 
 NS = 1_000_000_000
 START = 1_704_067_200 * NS
@@ -71,7 +73,7 @@ def start(combined, clock, **needs) -> list | None:
         max_size=30,
     ),
 )
-@settings(max_examples=200, deadline=None)
+@examples(200)
 def test_a_start_is_admitted_if_all_admit_it_and_each_is_charged(is_grid, steps):
     """A start is admitted at the last limit's time, and each limit counts its resource, also when it is settled."""
     clock = Clock()

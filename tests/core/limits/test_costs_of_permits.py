@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ratelimited_executor._core.fleet.budget import BudgetLimit, HeldTicket, TicketBudget
@@ -12,11 +12,12 @@ from ratelimited_executor._kernel.admission import UNLIMITED
 from ratelimited_executor._core.rates import Rate
 from ratelimited_executor._core.records import PERMITS
 
+from ...helpers import examples
 from .histories import INFINITE, NS, RATES, SLACK, START, Rates, Start, histories
 
 
 @given(RATES, st.sampled_from([1, SLACK, NS]), histories(RATES))
-@settings(max_examples=300, deadline=None)
+@examples(300)
 def test_costs_on_a_grid_keep_its_law(rate, slack, history):
     """On a grid the costs of starts in [a, b] are at most Phi(b) - Phi(a - slack), plus the last one."""
     now, starts, rates = START, [], Rates(rate)
@@ -102,7 +103,7 @@ def owed(budget: TicketBudget) -> int:
         max_size=30,
     ),
 )
-@settings(max_examples=300, deadline=None)
+@examples(300)
 def test_tickets_pay_for_every_cost(count, steps):
     """Held tickets, costs of starts and what is told to the authority are always as much as it has granted."""
     (budget, limit), starts, known = of_tickets(count), [], count

@@ -1,7 +1,7 @@
 """What all limits have in common: no limit, no permits, and exact forecasts."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ratelimited_executor._core.limits.exact_paced import ExactPacedLimit
@@ -14,6 +14,7 @@ from ratelimited_executor._core.limits.window import WindowLimit
 from ratelimited_executor._kernel.admission import UNLIMITED
 from ratelimited_executor._core.rates import Rate
 
+from ...helpers import examples
 from .histories import DEPTH, INFINITE, NS, SLACK, START, STEPS, WHOLE_RATES
 
 # Each kind of limit with so many permits in five seconds, and its source of time.
@@ -169,7 +170,7 @@ def simulate(limit, now: int, end: int, most: int) -> list[int]:
     st.integers(0, 3 * NS),
     st.integers(1, 40),
 )
-@settings(max_examples=300, deadline=None)
+@examples(300)
 def test_forecasts_are_what_happens_if_everything_starts_at_once(rate, kind, past, ahead, count):
     """Forecasts of the n-th start, and of the number of starts, are those of greedy starts."""
 
@@ -292,7 +293,7 @@ class Clock:
 
 @pytest.mark.parametrize("make", KINDS.values(), ids=[kind.__name__ for kind in KINDS])
 @given(permits=st.integers(1, 6), past=PASTS, future=PASTS, wait=STEPS)
-@settings(max_examples=200, deadline=None)
+@examples(200)
 def test_an_idle_limit_is_as_good_as_new(make, permits, past, future, wait):
     """From when a limit is idle, a new one admits the same, at the same times."""
     clock = Clock()
@@ -310,7 +311,7 @@ def test_an_idle_limit_is_as_good_as_new(make, permits, past, future, wait):
 
 @pytest.mark.parametrize("make", KINDS.values(), ids=[kind.__name__ for kind in KINDS])
 @given(permits=st.integers(1, 6), others=st.integers(0, 6), past=PASTS, future=PASTS, wait=STEPS)
-@settings(max_examples=200, deadline=None)
+@examples(200)
 def test_a_packed_limit_is_the_same_afterwards(make, permits, others, past, future, wait):
     """A limit that was packed and unpacked says the same as before, also when its settings have changed meanwhile."""
     clock = Clock()

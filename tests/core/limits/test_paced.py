@@ -3,17 +3,18 @@
 from fractions import Fraction
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ratelimited_executor._core.limits.paced import PacedLimit
 from ratelimited_executor._core.rates import Rate
 
+from ...helpers import examples
 from .histories import NS, RATES, SLACK, START, histories, play
 
 
 @given(RATES, st.sampled_from([0, SLACK, NS]), histories(RATES))
-@settings(max_examples=300, deadline=None)
+@examples(300)
 def test_a_pace_is_kept_but_for_slack_and_the_last_cost(rate, slack, history):
     """Costs in any stretch are at most the rate over the stretch and the slack, plus the last cost."""
 

@@ -1,10 +1,12 @@
 """Quotas by the wall clock: no period exceeds its quota, and forecasts know what was used."""
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ratelimited_executor._core.limits.quota import PERIOD_COUNT, QuotaLimit
 from ratelimited_executor._core.rates import Rate
+
+from ...helpers import examples
 
 NS = 1_000_000_000
 START = 1_704_067_200 * NS
@@ -37,7 +39,7 @@ class Wall:
     ),
     st.sampled_from([0, 10]),
 )
-@settings(max_examples=300, deadline=None)
+@examples(300)
 def test_no_period_of_the_wall_clock_sees_more_than_the_quota(steps, margin):
     """However the clock steps, no period exceeds its quota, and one that comes again continues where it was."""
     wall = Wall()

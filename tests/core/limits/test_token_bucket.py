@@ -2,12 +2,13 @@
 
 from fractions import Fraction
 
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from ratelimited_executor._core.limits.token_bucket import TokenBucketLimit
 from ratelimited_executor._core.rates import Rate
 
+from ...helpers import examples
 from .histories import DEPTH, NS, RATES, START, STEPS, histories, play
 
 
@@ -16,7 +17,7 @@ GIVEN_BACK_TWICE = [("take", 1), ("take", 2), ("settle", (2, 0)), ("wait", 6), (
 
 @example(Rate(1), GIVEN_BACK_TWICE)
 @given(RATES, histories(RATES))
-@settings(max_examples=300, deadline=None)
+@examples(300)
 def test_a_bucket_gives_no_more_than_its_depth_and_the_rate(rate, history):
     """Costs in any stretch are at most the depth plus the rate times it, exactly."""
 
@@ -30,7 +31,7 @@ def test_a_bucket_gives_no_more_than_its_depth_and_the_rate(rate, history):
 
 
 @given(RATES, histories(RATES))
-@settings(max_examples=200, deadline=None)
+@examples(200)
 def test_a_bucket_holds_what_a_fraction_would(rate, history):
     """Only a change of the rate rounds, by less than a nanosecond's worth."""
     limit = TokenBucketLimit(rate, depth=DEPTH, now_ns=START)
@@ -50,7 +51,7 @@ def test_a_bucket_holds_what_a_fraction_would(rate, history):
 
 
 @given(RATES, st.integers(1, DEPTH), st.integers(1, 4), STEPS, STEPS, st.lists(RATES, max_size=2))
-@settings(max_examples=200, deadline=None)
+@examples(200)
 def test_a_start_that_costs_nothing_after_all_was_never_there(rate, cost, before, first, later, rates):
     """A cost given back leaves the bucket as if it had not started, at once or after an overflow."""
     with_it, without = (TokenBucketLimit(rate, depth=DEPTH, now_ns=START) for _ in range(2))

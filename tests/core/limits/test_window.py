@@ -3,17 +3,18 @@
 from fractions import Fraction
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ratelimited_executor._core.limits.window import WindowLimit
 from ratelimited_executor._core.rates import Rate
 
+from ...helpers import examples
 from .histories import NS, READING, SLACK, START, WHOLE_RATES, Start, histories, play
 
 
 @given(WHOLE_RATES, st.sampled_from([0, SLACK]), histories())
-@settings(max_examples=300, deadline=None)
+@examples(300)
 def test_no_window_holds_more_than_its_permits(rate, margin, history):
     """Whenever something starts, the known costs in the last window are at most N."""
 
@@ -25,7 +26,7 @@ def test_no_window_holds_more_than_its_permits(rate, margin, history):
 
 
 @given(WHOLE_RATES, histories(WHOLE_RATES))
-@settings(max_examples=200, deadline=None)
+@examples(200)
 def test_what_a_window_holds_counts_under_another_rate(rate, history):
     """Under another rate a start is admitted exactly if the starts still in the window leave room for it."""
     limit = WindowLimit(rate)

@@ -5,6 +5,7 @@ import sys
 
 import pytest
 
+from ...helpers import first_quick
 from . import __main__ as command
 from .broken import BROKEN
 from .compare import Sides, difference, shrink
@@ -34,7 +35,7 @@ def sides(pure):
         yield Sides(pure, compiled)
 
 
-@pytest.mark.parametrize("group", range(10))
+@pytest.mark.parametrize("group", first_quick(range(10)))
 def test_random_programs_do_the_same_on_both_kernels(sides, group):
     """Starts, times, arguments, order, states, counts, errors, contexts and texts are equal on both kernels."""
     found = sides.first_difference(range(group * PROGRAMS_EACH, (group + 1) * PROGRAMS_EACH))
@@ -75,6 +76,7 @@ def test_programs_are_data_and_do_much():
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", BROKEN)
 def test_flaw_is_found(pure, name):
     """A kernel with a deliberate flaw differs in one of the first random programs, or in the large one for it."""
@@ -84,6 +86,7 @@ def test_flaw_is_found(pure, name):
         assert any(map(Sides(pure, broken).differ, programs))
 
 
+@pytest.mark.slow
 def test_report_has_a_small_program_that_can_be_run_again(pure, tmp_path, capsys):
     """The program in a report still differs; the report shows the first difference and a command to run it again."""
     with Side(is_pure=True, broken="done callbacks come in another order") as broken:
@@ -103,6 +106,7 @@ def test_report_has_a_small_program_that_can_be_run_again(pure, tmp_path, capsys
     assert "differs" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_process_that_dies_is_told_and_started_again(pure):
     """The events name the signal that killed a process and the place; the next program gets a new process."""
     call = [0.0, {"do": "call_later", "name": "c", "delay": 1.0, "call": {"kind": "function"}}]
@@ -116,6 +120,7 @@ def test_process_that_dies_is_told_and_started_again(pure):
         assert pure.run(program) == broken.run(program)
 
 
+@pytest.mark.slow
 def test_process_that_hangs_is_ended(pure):
     """A program that hangs counts as a difference, and the next program gets a new process."""
     call = [0.0, {"do": "call_later", "name": "c", "delay": 1.0, "call": {"kind": "function"}}]

@@ -5,12 +5,16 @@ import pytest
 from ratelimited_executor._core.durable.table import TaskTable
 from ratelimited_executor._runtime.durable.running import DurableRunner
 
+from ...helpers import skip_without_apsw
 from .crashes import STORES, MemoryImages, crash
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "step", "again"), [("memory", 1, 0), ("memory", 3, 2), ("sqlite", 11, 0)])
 def test_whatever_a_process_was_at_when_it_ended_another_goes_on(kind, step, again):
     """Another process takes over any image of a table, some of a file, and some of the processes that took over."""
+    if kind == "sqlite":
+        skip_without_apsw()
     found = crash(kind, step=step, again=again)
     assert [] == found.wrong
     assert found.awaits > 500
@@ -55,6 +59,7 @@ def ends_before_the_run(monkeypatch) -> None:
     monkeypatch.setattr(DurableRunner, "_started", ending)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("broken", [put_before_it_is_kept, claims_that_stay, ends_before_the_run])
 def test_broken_rule_is_found(monkeypatch, broken):
     """A rule broken on purpose is found by one of the images, if not in the first process."""

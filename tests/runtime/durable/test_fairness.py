@@ -8,13 +8,17 @@ import pytest
 from ratelimited_executor.durable import DurableState, MemoryStore, SQLiteStore
 from ratelimited_executor.orders import Fair, default_order
 
+from ...helpers import skip_without_apsw
 from .conftest import Process
 
 
 @pytest.fixture(params=["memory", "sqlite"])
 def backlog(request, tmp_path, virtual_clock):
     """A store of each kind that runs in virtual time."""
-    return MemoryStore() if request.param == "memory" else SQLiteStore(tmp_path / "tasks.db")
+    if request.param == "memory":
+        return MemoryStore()
+    skip_without_apsw()
+    return SQLiteStore(tmp_path / "tasks.db")
 
 
 class CountingStore(MemoryStore):
@@ -77,6 +81,7 @@ async def test_shares_are_by_weight(backlog):
     assert 50 == pytest.approx(counts["C"], abs=8)
 
 
+@pytest.mark.slow
 async def test_each_of_thousands_of_keys_has_its_turn_before_the_second(backlog):
     """Every one of two thousand keys has started once before any has started twice, though one has most tasks."""
     process = Process(backlog, rate="100/s", order=Fair())
@@ -216,6 +221,7 @@ async def test_weights_that_raise_are_one(backlog):
     assert 50 == pytest.approx(process.names.count("B"), abs=2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("rate", "seconds"), [("2000/s", 4), ("10/s", 60)])
 @pytest.mark.parametrize("key_count", [1, 3000])
 async def test_claims_in_turn_are_few(virtual_clock, rate, seconds, key_count):

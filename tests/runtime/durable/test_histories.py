@@ -14,6 +14,7 @@ from .histories import history_of
 COUNT = int(os.environ.get("DURABLE_HISTORIES", "20"))
 
 
+@pytest.mark.slow
 def test_nothing_is_lost_and_nothing_runs_twice_at_once() -> None:
     """No task is lost or runs twice at once, although processes are killed, hang, or cannot reach the store."""
     faults, runs = Counter(), 0
@@ -114,6 +115,7 @@ def join_that_gives_back_nothing(monkeypatch) -> None:
     monkeypatch.setattr(TaskTable, "beat", quiet)
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize(
     ("broken", "first"),

@@ -14,6 +14,7 @@ from ratelimited_executor._core.durable.tasks import End, TaskOutcome
 from ratelimited_executor.durable import DurableState, DurableTasks, MemoryStore, SQLiteStore
 from ratelimited_executor.testing import run_virtual
 
+from ...helpers import skip_without_apsw
 from .conftest import FaultyStore, Process
 from .crashes import kept_open
 
@@ -70,6 +71,8 @@ async def test_policy_that_gives_no_pause_makes_a_dead_letter(store, pause):
 @pytest.mark.parametrize("retry", [Policy(math.inf), Policy(1e300), Retry(3, base=1e200, cap=1e200, on=ValueError)])
 async def test_pause_of_ages_can_be_kept(tmp_path, kind, retry):
     """A retry after a pause larger than stores can hold is scheduled, and tasks that end beside it are ended."""
+    if kind == "sqlite":
+        skip_without_apsw()
     store = MemoryStore() if kind == "memory" else SQLiteStore(tmp_path / "tasks.db")
     process = Process(store, retry=retry)
     async with process.tasks:
@@ -156,6 +159,7 @@ async def test_number_that_no_store_holds_is_refused_at_once(process, options):
 @pytest.mark.real_time("a file's store has a thread")
 async def test_numbers_at_their_bounds_are_kept(tmp_path):
     """Delays of ages, the year 9999, negative zero, the largest version and an expiry in the past are accepted."""
+    skip_without_apsw()
     process = Process(SQLiteStore(tmp_path / "tasks.db"))
     process.tasks.task(name="last", version=2**31 - 1)(process._note)
     async with process.tasks:
@@ -336,6 +340,7 @@ async def test_two_runners_share_a_store_and_an_executor(process):
     assert 101 == first.statistics().done + second.statistics().done
 
 
+@pytest.mark.slow
 async def test_many_keys_at_their_limits_hold_nothing_up(store):
     """With 3,000 keys of one running task each, no second task of a key delays those of other keys."""
     process = Process(store, rate="20000/s", key_concurrency=1)
@@ -525,6 +530,7 @@ async def test_claims_that_were_not_heard_of_are_given_back_while_their_process_
     assert at < 10
 
 
+@pytest.mark.slow
 def test_cancelled_at_any_await_and_twice_it_leaves_no_loop_behind():
     """However often and wherever it is cancelled, no loop is left that would renew the lease for ever."""
 
@@ -594,6 +600,7 @@ class Waiting(MemoryStore):
 @pytest.mark.real_time("a loop is blocked, and a thread goes on")
 def test_loop_that_was_blocked_for_longer_than_a_lease_begins_nothing_that_another_has(tmp_path):
     """A process whose loop was blocked for a lease does not run the tasks that another has run meanwhile."""
+    skip_without_apsw()
     path = tmp_path / "tasks.db"
     ran: list[tuple[str, object]] = []
     blocked, taken, over = threading.Event(), threading.Event(), threading.Event()

@@ -29,6 +29,7 @@ async def test_each_occurrence_runs_once_over_three_processes(store):
     assert times == pytest.approx([10 * n - offset for n in range(1, 7)], abs=0.01)
 
 
+@pytest.mark.slow
 async def test_cron_follows_the_wall_clock(store):
     """A cron expression is read in its time zone."""
     process = Process(store, lease=3600)  # beats every few seconds over three days would take long

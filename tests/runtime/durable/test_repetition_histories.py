@@ -10,11 +10,13 @@ from ratelimited_executor._core.durable.table import TaskTable
 from ratelimited_executor._core.durable.tasks import Placement
 from ratelimited_executor.durable import MemoryStore, SQLiteStore
 
+from ...helpers import skip_without_apsw
 from .repetition_histories import history_of
 
 COUNT = int(os.environ.get("REPETITION_HISTORIES", "20"))
 
 
+@pytest.mark.slow
 def test_laws_of_repetitions() -> None:
     """No occurrence starts twice, off its schedule, during another or after its cancellation, and none is lost."""
     events, starts = Counter(), 0
@@ -27,9 +29,11 @@ def test_laws_of_repetitions() -> None:
     assert {"kill", "stop", "pause", "release", "cancel", "remove"} == set(events)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(1000, 1003))
 def test_laws_of_repetitions_in_a_file(tmp_path, seed) -> None:
     """The same laws hold on a SQLite file."""
+    skip_without_apsw()
     history = history_of(seed, lambda: SQLiteStore(tmp_path / "tasks.db"))
     assert [] == history.wrong
     assert history.starts > 10
@@ -71,6 +75,7 @@ def ended_is_not_noticed(monkeypatch) -> None:
     monkeypatch.setattr(TaskTable, "_place_one", forgetful)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("broken", [busy_is_ignored, cancelled_is_forgotten, old_is_kept, ended_is_not_noticed])
 def test_broken_law_is_found(monkeypatch, broken) -> None:
     """A law that is broken on purpose is found by one of the histories."""

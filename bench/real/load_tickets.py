@@ -1,7 +1,7 @@
 """What a call for tickets costs a real server: the script as processes call it, beside a bare one.
 
-    python -m tests.peers.load_tickets                  # 20 s
-    python -m tests.peers.load_tickets --together 20    # as under load: the server finds so many calls at once
+    python -m bench.real.load_tickets                  # 20 s
+    python -m bench.real.load_tickets --together 20    # as under load: the server finds so many calls at once
 
 A ticket of ``one pace`` is under one limit, the rate of an executor. Other tickets are under three limits of all, a pace, an
 exact window with all of its parts, and tokens a minute; in some rows under the rate of its key, too, each another one of
@@ -40,8 +40,7 @@ from ratelimited_executor.peers.redis.ticket_script import (
     ticket_keys_of,
     ticket_reply_of,
 )
-
-from .servers import RedisServer
+from tests.peers.servers import RedisServer
 
 SECOND = 1_000_000
 KEY_COUNT = 10_000

@@ -1,7 +1,7 @@
 """What joint admission costs a real server: the laws of `laws.lua` in a script that reads, decides and writes.
 
-    python -m tests.peers.load_limits            # tickets alone, and in batches of 10, 100 and 500: 20 s
-    python -m tests.peers.load_limits --parts    # each limit by itself, too
+    python -m bench.real.load_limits            # tickets alone, and in batches of 10, 100 and 500: 20 s
+    python -m bench.real.load_limits --parts    # each limit by itself, too
 
 A ticket is under the pace of the group, an exact window, tokens a minute, and the rate of its key, one of 10,000. The
 script reads all states that its tickets need by one HMGET, decides ticket by ticket, and writes what has changed by one
@@ -21,15 +21,17 @@ import argparse
 import math
 import random
 import time
-from collections.abc import Sequence
 from fractions import Fraction
 from importlib.resources import files
-
-import redis
+from typing import TYPE_CHECKING
 
 from ratelimited_executor._core.fleet.limit_settings import BurstSettings, LimitSettings, PaceSettings, WindowSettings
+from tests.peers.servers import RedisServer
 
-from .servers import RedisServer
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import redis
 
 LAWS = files("ratelimited_executor.peers.redis").joinpath("laws.lua").read_text(encoding="utf-8")
 
