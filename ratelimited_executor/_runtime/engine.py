@@ -68,6 +68,8 @@ class Engine(EngineFields):
     adapting: Adapting | None
     contexts: SharedContexts
     queue: TaskQueue
+    starter: Starter
+    _runner: Runner
 
     def __init__(
         self,
