@@ -1,7 +1,7 @@
 """Makes the C structs of the kernel's classes from their list in Python, ``fields.py``; run as a program, prints them.
 
-A class of the same name in ``_structs.pxi`` has what its struct has in C beside that: its lines come after the fields. A
-field that is a property there lies nowhere else.
+What a struct has in C only is in a class of the same name in ``_structs.pxi``, whose lines come after the fields. A field
+that is a property there lies nowhere else.
 """
 
 from __future__ import annotations

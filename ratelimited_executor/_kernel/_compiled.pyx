@@ -2,7 +2,7 @@
 """The compiled body of the kernel: the fields and decisions of the pure body beside it, for the most frequent calls.
 
 Theory. A trivial call costs 0.05 microseconds; scheduling it in pure Python costs 2: boxed numbers, attribute look-ups
-and frames. So the fields that every call touches lie in C structs (``fields.py`` has them as slots), the clock is read
+and frames. So the fields that every call touches lie in C structs (made of ``fields.py``, where they are slots), the clock is read
 without a call, and each function here does what its pure namesake does in the ordinary case. All other cases go to that
 namesake before anything is changed, so that each rule has one home. ``choice.two_bodies`` pairs the bodies, and
 ``choice.py`` decides which one runs.
@@ -145,7 +145,6 @@ cdef extern from *:
 cdef extern from "Python.h":
     object PyContext_New()
     object PyContext_Copy(object)
-    object PyContext_CopyCurrent()
     int PyContext_Enter(object) except -1
     int PyContext_Exit(object) except -1
     object PyObject_Vectorcall(object, PyObject**, size_t, PyObject*)

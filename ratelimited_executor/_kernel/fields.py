@@ -3,10 +3,9 @@
 Each class with such fields inherits from its base here, and is the same Python class in both cases. A compiled body
 reads and writes these fields without a look-up; the rest of the class may be slow and clear.
 
-This file is the only list of them: the build makes the C structs of it (``.packaging/structs.py``). The annotation says
-what C has: ``float``, ``bool`` and ``int`` are C numbers, an ``int`` of 64 bits; lists, dicts, arrays and the classes of
-this file are checked when they are set, and read without a check; all else is any object. What is not a class of this
-file alone, as ``list[Any] | None``, is any object too.
+This is the only list of them: the build makes the structs of it (``.packaging/structs.py``). The annotation says what C
+has. ``bool``, ``float`` and ``int`` are C numbers, an ``int`` of 64 bits. A list, a dict, an array or a class of this
+file is checked when it is set, and read without a check. All else is any object, also ``list[Any] | None``.
 """
 
 from __future__ import annotations
@@ -326,7 +325,7 @@ class CoroutineFields:
 
     _contexts: Any
     _moments: Any
-    _number: BigInt
+    _number: BigInt  # a key, for which C would create an object each time
     _queue: Any
     accounts: Any
     is_starting: bool
