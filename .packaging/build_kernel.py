@@ -93,6 +93,7 @@ def build(folder: Path) -> None:
     from Cython.Build import cythonize  # noqa: PLC0415  # needed to build, not to decide whether to
     from setuptools import Distribution, Extension  # noqa: PLC0415  # as above
     from setuptools.command.build_ext import build_ext  # noqa: PLC0415  # as above
+    from structs import FIELDS, MADE, structs  # noqa: PLC0415  # beside this program, not beside hatchling, which loads the hook
 
     class Build(build_ext):
         def build_extensions(self) -> None:
@@ -100,12 +101,14 @@ def build(folder: Path) -> None:
                 extension.extra_compile_args = ARGUMENTS.get(self.compiler.compiler_type, ARGUMENTS_ELSE)
             super().build_extensions()
 
-    sources = b"".join(path.read_bytes() for path in sorted(Path(FOLDER).glob(SOURCES)))
-    stamp = ("KERNEL_SOURCE_CRC32", f"{crc32(sources)}u")
+    kernel = Path(FOLDER)
+    sources = [*sorted(kernel.glob(SOURCES)), kernel / FIELDS]
+    stamp = ("KERNEL_SOURCE_CRC32", f"{crc32(b''.join(path.read_bytes() for path in sources))}u")
     with tempfile.TemporaryDirectory(prefix="kernel-") as scratch:
+        Path(scratch, MADE).write_text(structs(kernel), encoding="utf-8")
         extensions = cythonize(
             [Extension(MODULE, [SOURCE], language="c++", define_macros=[stamp])],
-            build_dir=scratch, force=True, quiet=True, language_level=3,
+            build_dir=scratch, include_path=[scratch], force=True, quiet=True, language_level=3,
         )  # fmt: skip
         command = Build(Distribution({"name": "ratelimited-executor", "ext_modules": extensions}))
         command.build_temp = scratch

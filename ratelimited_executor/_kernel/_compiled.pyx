@@ -1,8 +1,8 @@
-# cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True, nonecheck=False
+# cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True, nonecheck=False, auto_pickle=False
 """The compiled body of the kernel: the fields and decisions of the pure body beside it, for the most frequent calls.
 
 Theory. A trivial call costs 0.05 microseconds; scheduling it in pure Python costs 2: boxed numbers, attribute look-ups
-and frames. So the fields that every call touches lie in C structs (``fields.py`` has them as slots), the clock is read
+and frames. So the fields that every call touches lie in C structs (made of ``fields.py``, where they are slots), the clock is read
 without a call, and each function here does what its pure namesake does in the ordinary case. All other cases go to that
 namesake before anything is changed, so that each rule has one home. ``choice.two_bodies`` pairs the bodies, and
 ``choice.py`` decides which one runs.
@@ -145,7 +145,6 @@ cdef extern from *:
 cdef extern from "Python.h":
     object PyContext_New()
     object PyContext_Copy(object)
-    object PyContext_CopyCurrent()
     int PyContext_Enter(object) except -1
     int PyContext_Exit(object) except -1
     object PyObject_Vectorcall(object, PyObject**, size_t, PyObject*)
@@ -211,223 +210,12 @@ def set_counts(*, spare=sizes.SPARE_COUNT, open_max=sizes.OPEN_COUNT_MAX, run=si
 
 # Fields. The class that inherits them documents each.
 
-cdef class CalendarFields
-cdef class AdmissionFields
-cdef class PlanFields
-cdef class QueueFields
-cdef class AccountFields
-cdef class ContextFields
-cdef class StarterFields
-cdef class RunnerFields
-
-
-cdef class BucketFields:
-    cdef public carray.array dues
-    cdef public list calls, args
-    cdef public object calendar, contexts, _late, _origin
-    cdef public Py_ssize_t gone
-    cdef public long long shift, _boundary
-    cdef public bint frozen, has_records, opened
-
-
-cdef class CalendarFields:
-    cdef public dict future
-    cdef public list numbers, opened
-    cdef public double end, epoch_offset, per_second
-    cdef public Py_ssize_t opened_count, cancelled_count, take_count_max
-    cdef public object groups, on_cancelled, ready, soon_class, _current
-
-
-cdef class RecordFields:
-    cdef public object _call, _callbacks, _context, _engine, _options, _outcome
-    cdef public double _due
-    cdef object place, __weakref__
-    cdef unsigned char state, rank
-
-    @property
-    def _place(self):
-        return self.place
-
-    @_place.setter
-    def _place(self, value):
-        self.place = value
-        if not PyObject_GC_IsTracked(self):
-            PyObject_GC_Track(self)
-
-    @property
-    def _state(self):
-        return STATES[self.state]
-
-    @_state.setter
-    def _state(self, value):
-        self.state = STATES.index(value)
-
-    @property
-    def _class(self):
-        return CLASSES[self.rank]
-
-    @_class.setter
-    def _class(self, value):
-        self.rank = value
-
-
-cdef class ReadyFields:
-    cdef public dict _queues
-    cdef public list active
-    cdef public Py_ssize_t _count
-
-
-cdef class BatchFields:
-    cdef public double first, _gap
-    cdef public Py_ssize_t count, started_count
-    cdef public object dues, indexes, owner, rank, _started
-    cdef public bint is_plain, is_watched, revoked
-
-
-cdef class RisingFields:
-    cdef public object _source
-    cdef public Py_ssize_t _next, _stop
-
-
-cdef class RunFields:
-    cdef public object source, _positions
-    cdef public Py_ssize_t _cursor, _number
-
-
-cdef class StreamFields:
-    cdef public object order, source
-
-
-cdef class RecordRunFields:
-    cdef public object calendar, _numbers
-    cdef public list records
-    cdef public Py_ssize_t cursor, _stale_count
-
-
-cdef class StretchFields:
-    cdef public object source, _calendar, _positions, _queue, _run
-    cdef public Py_ssize_t skipped_count, _count
-    cdef public bint _is_paid
-
-
-cdef class QueueFields:
-    cdef public double end, interval_end, phase_seconds, wake_at, _opening_at, _pulled_at
-    cdef public Py_ssize_t _later_on_time_count, later_count, untold_count
-    cdef public bint counts_effects, early, is_by_importance, is_changed, is_dense, is_halted, is_special, is_unlimited
-    cdef public bint _is_all_ready, _is_bursty, _is_plain, _is_planned, _is_single, _is_sorting
-    cdef public AdmissionFields admission
-    cdef public CalendarFields on_time, spread
-    cdef public PlanFields plan
-    cdef public object chores, expiry, on_start, pacing, passing, rekeying, stretch, timeline, wall
-
-
-cdef class TimelineFields:
-    cdef public object loop_time, offset_ns
-
-
-cdef class AdmissionFields:
-    cdef public long long count
-    cdef public double next_at, per_second, usable_max, usable_until, _counted_at
-    cdef public bint is_unlimited
-    cdef public object effects, permits, _timeline
-
-
-@cython.auto_pickle(False)  # it is copied field by field, like the pure class
-cdef class GridFields:
-    cdef public object open_ticket, peers, rank, slack_ns, usable_until_ns, _first, _last, _log, _looked_ns, _next, _pieces
-    cdef public object _void_to
-    cdef object piece  # the piece in force, from which the numbers below are read
-    cdef long long start, step, unit
-    cdef rle_wide base
-
-
-@cython.auto_pickle(False)  # as above
-cdef class WindowFields:
-    cdef public list _pending
-    cdef public object permits, used, _grain_ns, _log, _margin_ns, _width_ns
-
-
-cdef class PlanFields:
-    cdef public long long _late_count
-    cdef public double _slack, end, next_at
-
-
-cdef class AccountFields:
-    cdef public long long accepted_count, started_count
-    cdef public bint is_inside
-    cdef public object calls, max_concurrency, on_end, on_room, on_task_end
-    cdef public dict counts, holding, running
-
-
-cdef class ContextFields:
-    cdef public object scratch, _last
-
-
-cdef class EngineFields:
-    cdef public double armed
-    cdef public AccountFields accounts
-    cdef public ContextFields contexts
-    cdef public QueueFields queue
-    cdef public RunnerFields _runner
-    cdef public StarterFields starter
-    cdef public object adapting, callbacks, loop, _member
-    cdef public bint is_coarse, _is_full
-    cdef object clock
-    cdef bint is_system
-
-    @property
-    def monotonic(self):
-        return self.clock
-
-    @monotonic.setter
-    def monotonic(self, value):
-        self.clock = value
-        self.is_system = RLE_HAS_CLOCK and value is SYSTEM_CLOCK
-
-
-cdef class StarterFields:
-    cdef public AccountFields _accounts
-    cdef public ContextFields _contexts
-    cdef public QueueFields _queue
-    cdef public object _batch, _coroutines, _kinds, _monotonic, _stretch
-    cdef public Py_ssize_t _coroutine_count
-    cdef public bint _is_ahead
-
-
-cdef class HandleFields:
-    cdef public dict _attempts, _changed, _counts, _parts
-    cdef public object _call, _context, _feeder, _on_end, _outcomes
-    cdef public list _listeners
-    cdef public Py_ssize_t _drawn_count
-    cdef public bint _is_complete, _own_context
-
-
-cdef class RunnerFields:
-    cdef public double earliest, precision_crowded, precision_unlimited, _call_at, _precision, _timer_at
-    cdef public list _heap
-    cdef public object loop, _monotonic, _numbers, _waker
-    cdef public bint _is_running
-
-
-cdef class DescriptorFields:
-    cdef public int _fd
-    cdef public double _set_at
-    cdef public object _callback, _handle
-    cdef public bint _is_readable
-
-
-cdef class CallbackFields:
-    cdef public object _pending
-    cdef public bint _is_armed, _is_debug
-
-
-cdef class ExecutorFields:
-    cdef public object _engine, _expires, _home
+include "_fields.pxi"  # made by the build, of fields.py and _structs.pxi
 
 
 cdef inline double time_of(EngineFields engine) except? -1:
     """Read the clock: 0.02 instead of 0.06."""
-    return rle_monotonic() if engine.is_system else engine.clock()
+    return read_clock(engine.monotonic)
 
 
 cdef inline double read_clock(object clock) except? -1:

@@ -68,15 +68,6 @@ cdef dict ASYNCIO = asyncio.__dict__
 cdef bint IS_EAGER = sys.version_info >= (3, 12), IS_USABLE = IS_EAGER
 
 
-cdef class CoroutineFields:
-    cdef public object accounts, loop, on_free, _contexts, _moments, _number, _queue
-    cdef public dict running
-    cdef public bint is_starting
-    cdef object get_factory  # of the loop
-    cdef dict loop_fields  # holds the factory, without a Python call (saves 0.05), if the loop is asyncio's
-    cdef dict task_options
-
-
 cdef bint has_factory(CoroutineFields self) except *:
     """Return True if a task factory of the user creates tasks."""
     if self.task_options is None:

@@ -59,8 +59,7 @@ cdef double next_due(CalendarFields calendar) except? -1:
 
 cdef object take_due(CalendarFields calendar, double now, bint is_lone):
     """Take the first due task directly: ``Calendar.take_lone``, or its ``take_first``."""
-    cdef list group
-    cdef StreamFields found = None
+    cdef StreamFields found
     cdef RisingFields rising
     if len(calendar.groups) != 1 or type(calendar.groups[0]) is not list or len(<list>calendar.groups[0]) != 1:
         return calendar.take_lone(now) if is_lone else calendar.take_first(now)

@@ -21,6 +21,7 @@ T = TypeVar("T")
 _VARIABLE: Final = "RATELIMITED_EXECUTOR_PURE"
 _EXTENSION: Final = "ratelimited_executor._kernel._compiled"
 _SOURCES: Final = "*.p[xy][ix]"  # beside the extension in a checkout only: no wheel has them
+_FIELDS: Final = "fields.py"  # the build makes the C structs of it
 _REMEDY: Final = "run `python .packaging/build_kernel.py` in a checkout, or install again"
 
 
@@ -51,7 +52,7 @@ def _choose() -> tuple[Any, str]:
             return None, "no extension was built for this Python"
         return None, f"the extension cannot be loaded: {type(error).__name__}: {error}; {_REMEDY}"
     if _is_stale(extension):
-        return None, f"the extension was built from another _compiled.pyx; {_REMEDY}"
+        return None, f"the extension was built from other sources; {_REMEDY}"
     return extension, ""
 
 
@@ -67,13 +68,16 @@ def _obstacle() -> str:
 
 
 def _is_stale(extension: Any) -> bool:
-    """True if the source of the extension has changed since it was built, as by ``git pull``.
+    """True if a source of the extension has changed since it was built, as by ``git pull``.
 
-    The build stamps the checksum of these sources into the extension. Pure modules need no check: they are not inputs
-    of the build, so an extension whose source is unchanged belongs to them.
+    The build stamps the checksum of these sources into the extension. Other modules need no check: they are not inputs
+    of the build, so an extension whose sources are unchanged belongs to them.
     """
-    sources = b"".join(path.read_bytes() for path in sorted(Path(__file__).parent.glob(_SOURCES)))
-    return sources != b"" and crc32(sources) != getattr(extension, "SOURCE_CRC32", None)
+    folder = Path(__file__).parent
+    if not (sources := sorted(folder.glob(_SOURCES))):
+        return False
+    text = b"".join(path.read_bytes() for path in [*sources, folder / _FIELDS])
+    return crc32(text) != getattr(extension, "SOURCE_CRC32", None)
 
 
 _extension, _reason = _choose()

@@ -2,12 +2,16 @@
 
 Each class with such fields inherits from its base here, and is the same Python class in both cases. A compiled body
 reads and writes these fields without a look-up; the rest of the class may be slow and clear.
+
+This is the only list of them: the build makes the structs of it (``.packaging/structs.py``). The annotation says what C
+has. ``bool``, ``float`` and ``int`` are C numbers, an ``int`` of 64 bits. A list, a dict, an array or a class of this
+file is checked when it is set, and read without a check. All else is any object, also ``list[Any] | None``.
 """
 
 from __future__ import annotations
 
 from itertools import chain
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from ratelimited_executor._kernel.choice import compiled
 
@@ -28,13 +32,11 @@ __all__ = [
 ]  # fmt: skip
 
 
+BigInt: TypeAlias = int  # an int of any size, which C has as an object
+
+
 class BucketFields:
     """Fields of ``buckets.Bucket``, which documents them."""
-
-    __slots__ = (
-        "_boundary", "_late", "_origin", "args", "calendar", "calls", "contexts", "dues", "frozen", "gone",
-        "has_records", "opened", "shift",
-    )  # fmt: skip
 
     _boundary: int
     _late: list[int] | None
@@ -50,14 +52,11 @@ class BucketFields:
     opened: bool
     shift: int
 
+    __slots__ = tuple(__annotations__)
+
 
 class CalendarFields:
     """Fields of ``calendar.Calendar``."""
-
-    __slots__ = (
-        "_current", "cancelled_count", "end", "epoch_offset", "future", "groups", "numbers", "on_cancelled", "opened",
-        "opened_count", "per_second", "ready", "soon_class", "take_count_max",
-    )  # fmt: skip
 
     _current: Any
     cancelled_count: int
@@ -74,15 +73,13 @@ class CalendarFields:
     soon_class: TaskClass
     take_count_max: int
 
+    __slots__ = tuple(__annotations__)
+
 
 class RecordFields:
     """Fields of ``records.Record``, and of the handles that are records."""
 
-    __slots__ = (
-        "__weakref__", "_call", "_callbacks", "_class", "_context", "_due", "_engine", "_options", "_outcome", "_place",
-        "_state",
-    )  # fmt: skip
-
+    __weakref__: Any
     _call: Any
     _callbacks: Any
     _class: TaskClass
@@ -94,24 +91,21 @@ class RecordFields:
     _place: Any
     _state: TaskState
 
+    __slots__ = tuple(__annotations__)
+
 
 class ReadyFields:
     """Fields of ``ready.ReadyQueues``."""
-
-    __slots__ = ("_count", "_queues", "active")
 
     _count: int
     _queues: dict[Any, deque[Any]]
     active: list[Any]
 
+    __slots__ = tuple(__annotations__)
+
 
 class BatchFields:
     """Fields of ``batches.BatchSource``."""
-
-    __slots__ = (
-        "_gap", "_started", "count", "dues", "first", "indexes", "is_plain", "is_watched", "owner", "rank", "revoked",
-        "started_count",
-    )  # fmt: skip
 
     _gap: float
     _started: bytearray | None
@@ -126,41 +120,41 @@ class BatchFields:
     revoked: bool
     started_count: int
 
+    __slots__ = tuple(__annotations__)
+
 
 class RisingFields:
     """Fields of ``batches.RisingOrder``."""
-
-    __slots__ = ("_next", "_source", "_stop")
 
     _next: int
     _source: Any
     _stop: int
 
+    __slots__ = tuple(__annotations__)
+
 
 class RunFields:
     """Fields of ``runs.Run``."""
-
-    __slots__ = ("_cursor", "_number", "_positions", "source")
 
     _cursor: int
     _number: int
     _positions: Any
     source: Any
 
+    __slots__ = tuple(__annotations__)
+
 
 class StreamFields:
     """Fields of ``calendar._Stream``, a source in an open interval."""
 
-    __slots__ = ("order", "source")
-
     order: Any
     source: Any
+
+    __slots__ = tuple(__annotations__)
 
 
 class RecordRunFields:
     """Fields of ``runs.RecordRun``."""
-
-    __slots__ = ("_numbers", "_stale_count", "calendar", "cursor", "records")
 
     _numbers: Any
     _stale_count: int
@@ -168,11 +162,11 @@ class RecordRunFields:
     cursor: int
     records: list[Any]
 
+    __slots__ = tuple(__annotations__)
+
 
 class StretchFields:
     """Fields of ``stretch.Stretch``."""
-
-    __slots__ = ("_calendar", "_count", "_is_paid", "_positions", "_queue", "_run", "skipped_count", "source")
 
     _calendar: Any
     _count: int
@@ -183,17 +177,11 @@ class StretchFields:
     skipped_count: int
     source: Any
 
+    __slots__ = tuple(__annotations__)
+
 
 class QueueFields:
     """Fields of ``intervals.Intervals``, with its calendars."""
-
-    __slots__ = (
-        "_is_all_ready", "_is_bursty", "_is_plain", "_is_planned", "_is_single", "_is_sorting", "_later_on_time_count",
-        "_opening_at", "_pulled_at", "admission", "chores", "counts_effects", "early", "end", "expiry", "interval_end",
-        "is_by_importance", "is_changed", "is_dense", "is_halted", "is_special", "is_unlimited", "later_count", "on_start",
-        "on_time", "pacing", "passing", "phase_seconds", "plan", "rekeying", "spread", "stretch", "timeline", "untold_count",
-        "wake_at", "wall",
-    )  # fmt: skip
 
     _is_all_ready: bool
     _is_bursty: bool
@@ -204,7 +192,7 @@ class QueueFields:
     _later_on_time_count: int
     _opening_at: float
     _pulled_at: float
-    admission: Any
+    admission: AdmissionFields
     chores: Any
     counts_effects: bool
     early: bool
@@ -219,36 +207,33 @@ class QueueFields:
     is_unlimited: bool
     later_count: int
     on_start: Callable[[float, float], None] | None
-    on_time: Any
+    on_time: CalendarFields
     pacing: Pacing
     passing: list[Any]
     phase_seconds: float
-    plan: Any
+    plan: PlanFields
     rekeying: list[Any]
-    spread: Any
+    spread: CalendarFields
     stretch: Any
     timeline: Any
     untold_count: int
     wake_at: float
     wall: Any
 
+    __slots__ = tuple(__annotations__)
+
 
 class TimelineFields:
     """Fields of ``timeline.Timeline``."""
 
-    __slots__ = ("loop_time", "offset_ns")
-
     loop_time: Callable[[], float] | None
-    offset_ns: int
+    offset_ns: BigInt
+
+    __slots__ = tuple(__annotations__)
 
 
 class AdmissionFields:
     """Fields of ``admission.Admission``."""
-
-    __slots__ = (
-        "_counted_at", "_timeline", "count", "effects", "is_unlimited", "next_at", "per_second", "permits", "usable_max",
-        "usable_until",
-    )  # fmt: skip
 
     _counted_at: float
     _timeline: Any
@@ -261,61 +246,55 @@ class AdmissionFields:
     usable_max: float
     usable_until: float
 
+    __slots__ = tuple(__annotations__)
+
 
 class GridFields:
     """Fields of ``permits.PermitGrid``: numbers of any size."""
 
-    __slots__ = (
-        "_first", "_last", "_log", "_looked_ns", "_next", "_pieces", "_void_to", "open_ticket", "peers", "rank", "slack_ns",
-        "usable_until_ns",
-    )  # fmt: skip
-
-    _first: int
-    _last: int
+    _first: BigInt
+    _last: BigInt
     _log: Any
-    _looked_ns: int
-    _next: int
+    _looked_ns: BigInt
+    _next: BigInt
     _pieces: list[Any]
     _void_to: int | None
     open_ticket: list[Any] | None
-    peers: int
-    rank: int
-    slack_ns: int
-    usable_until_ns: int
+    peers: BigInt
+    rank: BigInt
+    slack_ns: BigInt
+    usable_until_ns: BigInt
+
+    __slots__ = tuple(__annotations__)
 
 
 class WindowFields:
     """Fields of ``window.WindowLimit``: numbers of any size."""
 
-    __slots__ = ("_grain_ns", "_log", "_margin_ns", "_pending", "_width_ns", "permits", "used")
-
-    _grain_ns: int
+    _grain_ns: BigInt
     _log: deque[list[int]]
-    _margin_ns: int
+    _margin_ns: BigInt
     _pending: list[list[int]]
-    _width_ns: int
-    permits: int
-    used: int
+    _width_ns: BigInt
+    permits: BigInt
+    used: BigInt
+
+    __slots__ = tuple(__annotations__)
 
 
 class PlanFields:
     """Fields of ``pacing.SpreadPlan``."""
-
-    __slots__ = ("_late_count", "_slack", "end", "next_at")
 
     _late_count: int
     _slack: float
     end: float
     next_at: float
 
+    __slots__ = tuple(__annotations__)
+
 
 class AccountFields:
     """Fields of an executor's accounts."""
-
-    __slots__ = (
-        "accepted_count", "calls", "counts", "holding", "is_inside", "max_concurrency", "on_end", "on_room",
-        "on_task_end", "running", "started_count",
-    )  # fmt: skip
 
     accepted_count: int
     calls: Any
@@ -329,26 +308,24 @@ class AccountFields:
     running: dict[int, Any]
     started_count: int
 
+    __slots__ = tuple(__annotations__)
+
 
 class ContextFields:
     """Fields of the shared contexts of an executor's tasks."""
 
-    __slots__ = ("_last", "scratch")
-
     _last: ref[Context] | None
     scratch: Context
+
+    __slots__ = tuple(__annotations__)
 
 
 class CoroutineFields:
     """Fields of the runner of an executor's coroutines."""
 
-    __slots__ = (
-        "_contexts", "_moments", "_number", "_queue", "accounts", "is_starting", "loop", "on_free", "running",
-    )  # fmt: skip
-
     _contexts: Any
     _moments: Any
-    _number: int
+    _number: BigInt  # a key, for which C would create an object each time
     _queue: Any
     accounts: Any
     is_starting: bool
@@ -356,57 +333,48 @@ class CoroutineFields:
     on_free: Callable[[], None]
     running: dict[int, Any]
 
+    __slots__ = tuple(__annotations__)
+
 
 class EngineFields:
     """Fields of an executor's engine."""
 
-    __slots__ = (
-        "_is_full", "_member", "_runner", "accounts", "adapting", "armed", "callbacks", "contexts", "is_coarse", "loop",
-        "monotonic", "queue", "starter",
-    )  # fmt: skip
-
     _is_full: bool
     _member: Any
-    _runner: Any
-    accounts: Any
+    _runner: RunnerFields
+    accounts: AccountFields
     adapting: Any
     armed: float
     callbacks: Any
-    contexts: Any
+    contexts: ContextFields
     is_coarse: bool
     loop: Any
     monotonic: Callable[[], float]
-    queue: Any
-    starter: Any
+    queue: QueueFields
+    starter: StarterFields
+
+    __slots__ = tuple(__annotations__)
 
 
 class StarterFields:
     """Fields of the starter of an executor's tasks."""
 
-    __slots__ = (
-        "_accounts", "_batch", "_contexts", "_coroutine_count", "_coroutines", "_is_ahead", "_kinds", "_monotonic", "_queue",
-        "_stretch",
-    )  # fmt: skip
-
-    _accounts: Any
+    _accounts: AccountFields
     _batch: Any
-    _contexts: Any
+    _contexts: ContextFields
     _coroutine_count: int
     _coroutines: Any
     _is_ahead: bool
     _kinds: frozenset[type]
     _monotonic: Callable[[], float]
-    _queue: Any
+    _queue: QueueFields
     _stretch: Any
+
+    __slots__ = tuple(__annotations__)
 
 
 class HandleFields:
     """Fields of the handle of a batch."""
-
-    __slots__ = (
-        "_attempts", "_call", "_changed", "_context", "_counts", "_drawn_count", "_feeder", "_is_complete", "_listeners",
-        "_on_end", "_outcomes", "_own_context", "_parts",
-    )  # fmt: skip
 
     _attempts: dict[int, Any]
     _call: Callable[[Any], Any]
@@ -422,14 +390,11 @@ class HandleFields:
     _own_context: bool
     _parts: dict[Any, Any]
 
+    __slots__ = tuple(__annotations__)
+
 
 class RunnerFields:
     """Fields of the runner that wakes the event loop for a manager's executors."""
-
-    __slots__ = (
-        "_call_at", "_heap", "_is_running", "_monotonic", "_numbers", "_precision", "_timer_at", "_waker", "earliest", "loop",
-        "precision_crowded", "precision_unlimited",
-    )  # fmt: skip
 
     _call_at: float
     _heap: list[tuple[float, int, Any]]
@@ -444,11 +409,11 @@ class RunnerFields:
     precision_crowded: float
     precision_unlimited: float
 
+    __slots__ = tuple(__annotations__)
+
 
 class DescriptorFields:
     """Fields of the timer descriptor that wakes the loop."""
-
-    __slots__ = ("_callback", "_fd", "_handle", "_is_readable", "_set_at")
 
     _callback: Callable[[], None]
     _fd: int
@@ -456,25 +421,27 @@ class DescriptorFields:
     _is_readable: bool
     _set_at: float
 
+    __slots__ = tuple(__annotations__)
+
 
 class CallbackFields:
     """Fields of the caller of an executor's done callbacks."""
-
-    __slots__ = ("_is_armed", "_is_debug", "_pending")
 
     _is_armed: bool
     _is_debug: bool
     _pending: deque[Any]
 
+    __slots__ = tuple(__annotations__)
+
 
 class ExecutorFields:
     """Fields of an executor."""
 
-    __slots__ = ("_engine", "_expires", "_home")
-
     _engine: Any
     _expires: float | None
     _home: Any
+
+    __slots__ = tuple(__annotations__)
 
 
 FIELDS: Final[dict[str, tuple[str, ...]]] = {name: globals()[name].__slots__ for name in __all__}

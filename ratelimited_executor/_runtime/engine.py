@@ -68,6 +68,8 @@ class Engine(EngineFields):
     adapting: Adapting | None
     contexts: SharedContexts
     queue: TaskQueue
+    starter: Starter
+    _runner: Runner
 
     def __init__(
         self,
@@ -212,7 +214,7 @@ class Engine(EngineFields):
         if taken is self.queue.stretch:
             now = self.starter.start_many(taken, now, stop)
         else:
-            now = self.starter.start_one(*taken, now)
+            now = self.starter.start_one(taken[0], taken[1], now)
         del taken  # as in run()
         return now if now < self.queue.end else self.now()
 

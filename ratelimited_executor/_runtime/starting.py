@@ -71,7 +71,10 @@ class Starter(StarterFields):
 
     __slots__ = ("_collected", "_moments", "_threads", "_warn")
 
+    _accounts: Accounts
     _batch: BatchHandle[Any] | None
+    _contexts: SharedContexts
+    _queue: TaskQueue
     _stretch: Stretch | None
 
     def __init__(

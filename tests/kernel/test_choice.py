@@ -17,7 +17,7 @@ import pytest
 
 import ratelimited_executor
 from ratelimited_executor import Kernel, kernel
-from ratelimited_executor._kernel import choice
+from ratelimited_executor._kernel import choice, fields
 
 PACKAGE = Path(ratelimited_executor.__file__).parent
 CODE = """
@@ -25,6 +25,7 @@ import json
 from ratelimited_executor._kernel.choice import compiled, kernel
 print(json.dumps([kernel.is_compiled, kernel.reason, getattr(compiled, "__name__", None)]))
 """
+FIELDS = Path(fields.__file__).read_bytes()
 REMEDY = "; run `python .packaging/build_kernel.py` in a checkout, or install again"
 
 
@@ -38,11 +39,12 @@ def kernel_of(tmp_path):
         copy.mkdir(exist_ok=True)
         shutil.copytree(source, copy / name, ignore=ignored) if source.is_dir() else shutil.copy(source, copy)
 
-    def run(extension=None, *, source=None, prelude="", variable=None, file="_compiled.py"):
+    def run(extension=None, *, source=None, fields=FIELDS, prelude="", variable=None, file="_compiled.py"):
         if extension is not None:
             (copy / "_kernel" / file).write_text(extension, encoding="utf-8")
         if source is not None:
             (copy / "_kernel" / "_compiled.pyx").write_bytes(source)
+            (copy / "_kernel" / "fields.py").write_bytes(fields)
         environment = {name: value for name, value in os.environ.items() if name != "RATELIMITED_EXECUTOR_PURE"}
         if variable is not None:
             environment["RATELIMITED_EXECUTOR_PURE"] = variable
@@ -67,16 +69,22 @@ def test_an_extension_that_is_there_runs(kernel_of, variable):
 
 
 def test_an_extension_of_the_source_beside_it_runs(kernel_of):
-    """An extension built from the source beside it runs, as in a checkout."""
-    assert COMPILED == kernel_of(f"SOURCE_CRC32 = {crc32(b'text')}", source=b"text")
+    """An extension built from the sources beside it runs, as in a checkout."""
+    assert COMPILED == kernel_of(f"SOURCE_CRC32 = {crc32(b'text' + FIELDS)}", source=b"text")
 
 
-@pytest.mark.parametrize("extension", [f"SOURCE_CRC32 = {crc32(b'before')}", ""])
+@pytest.mark.parametrize("extension", [f"SOURCE_CRC32 = {crc32(b'before' + FIELDS)}", ""])
 def test_an_extension_of_another_source_does_not_run(kernel_of, extension):
-    """An extension built from another source, as after ``git pull``, does not run: it may lack functions."""
-    assert (False, f"the extension was built from another _compiled.pyx{REMEDY}", None) == kernel_of(
-        extension, source=b"after"
-    )
+    """An extension built from other sources, as after ``git pull``, does not run: it may lack functions."""
+    expected = (False, f"the extension was built from other sources{REMEDY}", None)
+    assert expected == kernel_of(extension, source=b"after")
+
+
+def test_an_extension_of_other_fields_does_not_run(kernel_of):
+    """An extension built from another list of fields does not run: its structs may lack fields."""
+    expected = (False, f"the extension was built from other sources{REMEDY}", None)
+    extension = f"SOURCE_CRC32 = {crc32(b'text' + FIELDS)}"
+    assert expected == kernel_of(extension, source=b"text", fields=FIELDS + b"# changed\n")
 
 
 def test_the_variable_switches_to_pure_python(kernel_of):

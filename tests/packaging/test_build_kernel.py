@@ -183,8 +183,7 @@ def test_the_terminal_is_told_what_takes_so_long(project):
 @needs_compiler
 @pytest.mark.slow
 def test_an_editable_install_builds_beside_the_source(project):
-    """An editable install builds next to the source; once that changes, the kernel is pure until the next build."""
-    pyx = project / FOLDER / "_compiled.pyx"
+    """An editable install builds next to the sources; once one changes, the kernel is pure until the next build."""
     before = files(project)
 
     assert ("", BUILDING) == ((hook := run(project, "-c", HOOK)).stdout, hook.stderr)
@@ -195,10 +194,12 @@ def test_an_editable_install_builds_beside_the_source(project):
         == run(project, "-c", CHOSEN, RATELIMITED_EXECUTOR_PURE="1").stdout
     )
 
-    pyx.write_text(f"{STAMPED}# changed\n", encoding="utf-8")
-    assert "the extension was built from another _compiled.pyx" in run(project, "-c", CHOSEN).stdout
-    run(project, ".packaging/build_kernel.py")
-    assert "compiled\n" == run(project, "-c", CHOSEN).stdout
+    for source in ("_compiled.pyx", "fields.py"):
+        with (project / FOLDER / source).open("a", encoding="utf-8") as file:
+            file.write("# changed\n")
+        assert "the extension was built from other sources" in run(project, "-c", CHOSEN).stdout
+        run(project, ".packaging/build_kernel.py")
+        assert "compiled\n" == run(project, "-c", CHOSEN).stdout
 
 
 @pytest.mark.parametrize("version", ["pypy", "free-threading"])
@@ -221,6 +222,7 @@ def test_a_source_distribution_has_what_a_build_needs(project):
         packed = {each.partition("/")[2] for each in archive.getnames()}
 
     sources = {path.relative_to(project).as_posix() for path in (project / FOLDER).glob("*.p[xy][ix]")}
-    assert {"pyproject.toml", ".packaging/build_kernel.py", ".packaging/description.py", *sources} <= packed
+    packaging = {path.relative_to(project).as_posix() for path in (project / ".packaging").glob("*.py")}
+    assert {"pyproject.toml", *packaging, *sources} <= packed
     assert len(sources) > 1  # the kernel's source includes others
     assert set() == {each for each in packed if each.endswith((".so", ".pyd"))}

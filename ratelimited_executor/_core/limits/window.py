@@ -45,7 +45,7 @@ _LEFT: Final = -1  # the time of an entry that has left the log
 _UNCHARGED: Final = -2  # less the time of a start of cost 0
 
 
-class WindowLimit(WindowFields, Limit):  # type: ignore[misc]  # a slot for weak references is no layout of its own
+class WindowLimit(WindowFields, Limit):
     """The starts of the last window.
 
     Args:
