@@ -34,50 +34,50 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from ratelimited_executor._core.adaptive import Adaptive as Adaptive
-    from ratelimited_executor._core.fair import Fair as Fair
     from ratelimited_executor._core.fleet.insight import FleetStatistics as FleetStatistics
     from ratelimited_executor._core.fleet.insight import GroupLimit as GroupLimit
     from ratelimited_executor._core.fleet.peer_states import PeerState as PeerState
     from ratelimited_executor._core.fleet.policies import Outage as Outage
     from ratelimited_executor._core.fleet.policies import Strictness as Strictness
-    from ratelimited_executor._core.ordering import Ageing as Ageing
-    from ratelimited_executor._core.ordering import TaskView as TaskView
-    from ratelimited_executor._core.ordering import default_order as default_order
-    from ratelimited_executor._core.ordering import earliest_due_first as earliest_due_first
-    from ratelimited_executor._core.ordering import latest_due_first as latest_due_first
-    from ratelimited_executor._core.rates import Rate as Rate
-    from ratelimited_executor._core.repeating import MissedTick as MissedTick
-    from ratelimited_executor._core.repeating import OnError as OnError
-    from ratelimited_executor._core.retries import Retry as Retry
+    from ratelimited_executor._core.order.fair import Fair as Fair
+    from ratelimited_executor._core.order.ordering import Ageing as Ageing
+    from ratelimited_executor._core.order.ordering import TaskView as TaskView
+    from ratelimited_executor._core.order.ordering import default_order as default_order
+    from ratelimited_executor._core.order.ordering import earliest_due_first as earliest_due_first
+    from ratelimited_executor._core.order.ordering import latest_due_first as latest_due_first
+    from ratelimited_executor._core.permits.adaptive import Adaptive as Adaptive
+    from ratelimited_executor._core.permits.rates import Rate as Rate
+    from ratelimited_executor._core.repeat.repeating import MissedTick as MissedTick
+    from ratelimited_executor._core.repeat.repeating import OnError as OnError
+    from ratelimited_executor._core.repeat.retries import Retry as Retry
     from ratelimited_executor._kernel.choice import Kernel as Kernel
     from ratelimited_executor._kernel.choice import kernel as kernel
     from ratelimited_executor._kernel.pacing import Pacing as Pacing
     from ratelimited_executor._kernel.states import TaskState as TaskState
-    from ratelimited_executor._runtime.batches import BatchHandle as BatchHandle
-    from ratelimited_executor._runtime.batches import BatchSummary as BatchSummary
-    from ratelimited_executor._runtime.batches import Outcome as Outcome
-    from ratelimited_executor._runtime.cycle import CycleHandle as CycleHandle
-    from ratelimited_executor._runtime.cycle import CycleStatistics as CycleStatistics
-    from ratelimited_executor._runtime.executor import ExecutorManager as ExecutorManager
-    from ratelimited_executor._runtime.executor import RateLimitedExecutor as RateLimitedExecutor
-    from ratelimited_executor._runtime.futures import FuturesFace as FuturesFace
-    from ratelimited_executor._runtime.handles import CallHandle as CallHandle
-    from ratelimited_executor._runtime.handles import TaskHandle as TaskHandle
-    from ratelimited_executor._runtime.insight import Explanation as Explanation
-    from ratelimited_executor._runtime.insight import Hold as Hold
-    from ratelimited_executor._runtime.insight import LimitStatistics as LimitStatistics
-    from ratelimited_executor._runtime.insight import Statistics as Statistics
-    from ratelimited_executor._runtime.observers import Observation as Observation
-    from ratelimited_executor._runtime.observers import observe as observe
-    from ratelimited_executor._runtime.permit import Permit as Permit
-    from ratelimited_executor._runtime.policy import Burst as Burst
-    from ratelimited_executor._runtime.policy import Paced as Paced
-    from ratelimited_executor._runtime.policy import WhenFull as WhenFull
-    from ratelimited_executor._runtime.policy import Window as Window
-    from ratelimited_executor._runtime.quota import Quota as Quota
-    from ratelimited_executor._runtime.repeating import RepeatingHandle as RepeatingHandle
-    from ratelimited_executor._runtime.retrying import parse_retry_after as parse_retry_after
+    from ratelimited_executor._runtime.insight.insight import Explanation as Explanation
+    from ratelimited_executor._runtime.insight.insight import Hold as Hold
+    from ratelimited_executor._runtime.insight.insight import LimitStatistics as LimitStatistics
+    from ratelimited_executor._runtime.insight.insight import Statistics as Statistics
+    from ratelimited_executor._runtime.insight.observers import Observation as Observation
+    from ratelimited_executor._runtime.insight.observers import observe as observe
+    from ratelimited_executor._runtime.life.executor import ExecutorManager as ExecutorManager
+    from ratelimited_executor._runtime.life.executor import RateLimitedExecutor as RateLimitedExecutor
+    from ratelimited_executor._runtime.limits.policy import Burst as Burst
+    from ratelimited_executor._runtime.limits.policy import Paced as Paced
+    from ratelimited_executor._runtime.limits.policy import WhenFull as WhenFull
+    from ratelimited_executor._runtime.limits.policy import Window as Window
+    from ratelimited_executor._runtime.limits.quota import Quota as Quota
+    from ratelimited_executor._runtime.repeat.cycle import CycleHandle as CycleHandle
+    from ratelimited_executor._runtime.repeat.cycle import CycleStatistics as CycleStatistics
+    from ratelimited_executor._runtime.repeat.repeating import RepeatingHandle as RepeatingHandle
+    from ratelimited_executor._runtime.repeat.retrying import parse_retry_after as parse_retry_after
+    from ratelimited_executor._runtime.task.batches import BatchHandle as BatchHandle
+    from ratelimited_executor._runtime.task.batches import BatchSummary as BatchSummary
+    from ratelimited_executor._runtime.task.batches import Outcome as Outcome
+    from ratelimited_executor._runtime.task.handles import CallHandle as CallHandle
+    from ratelimited_executor._runtime.task.handles import TaskHandle as TaskHandle
+    from ratelimited_executor._runtime.task.permit import Permit as Permit
+    from ratelimited_executor._runtime.threads.futures import FuturesFace as FuturesFace
     from ratelimited_executor.abc import Clock as Clock
     from ratelimited_executor.abc import Fleet as Fleet
     from ratelimited_executor.abc import Observer as Observer
@@ -100,9 +100,9 @@ if TYPE_CHECKING:
     from ratelimited_executor.peers.static import StaticPeers as StaticPeers
     from ratelimited_executor.peers.stored.file import FilePeers as FilePeers
     from ratelimited_executor.peers.stored.postgres import PostgresPeers as PostgresPeers
-    from ratelimited_executor.stores.memory import MemoryProgress as MemoryProgress
-    from ratelimited_executor.stores.redis import RedisProgress as RedisProgress
-    from ratelimited_executor.stores.sqlite import SQLiteProgress as SQLiteProgress
+    from ratelimited_executor.stores.progress.memory import MemoryProgress as MemoryProgress
+    from ratelimited_executor.stores.progress.redis import RedisProgress as RedisProgress
+    from ratelimited_executor.stores.progress.sqlite import SQLiteProgress as SQLiteProgress
 
 __version__: str  # read from the metadata of the distribution when somebody asks
 
@@ -203,15 +203,15 @@ _ESSENTIAL: Final = (
 )
 
 _MODULES: Final = {
-    "_core.adaptive": ("Adaptive",),
-    "_core.fair": ("Fair",),
+    "_core.permits.adaptive": ("Adaptive",),
+    "_core.order.fair": ("Fair",),
     "_core.fleet.insight": ("FleetStatistics", "GroupLimit"),
     "_core.fleet.peer_states": ("PeerState",),
     "_core.fleet.policies": (
         "Outage",
         "Strictness",
     ),
-    "_core.ordering": (
+    "_core.order.ordering": (
         "Ageing",
         "TaskView",
         "default_order",
@@ -220,45 +220,45 @@ _MODULES: Final = {
     ),
     "_kernel.choice": ("Kernel", "kernel"),
     "_kernel.pacing": ("Pacing",),
-    "_core.rates": ("Rate",),
-    "_core.repeating": (
+    "_core.permits.rates": ("Rate",),
+    "_core.repeat.repeating": (
         "MissedTick",
         "OnError",
     ),
-    "_core.retries": ("Retry",),
+    "_core.repeat.retries": ("Retry",),
     "_kernel.states": ("TaskState",),
-    "_runtime.batches": (
+    "_runtime.task.batches": (
         "BatchHandle",
         "BatchSummary",
         "Outcome",
     ),
-    "_runtime.cycle": (
+    "_runtime.repeat.cycle": (
         "CycleHandle",
         "CycleStatistics",
     ),
-    "_runtime.executor": ("ExecutorManager", "RateLimitedExecutor"),
-    "_runtime.futures": ("FuturesFace",),
-    "_runtime.handles": (
+    "_runtime.life.executor": ("ExecutorManager", "RateLimitedExecutor"),
+    "_runtime.threads.futures": ("FuturesFace",),
+    "_runtime.task.handles": (
         "CallHandle",
         "TaskHandle",
     ),
-    "_runtime.insight": (
+    "_runtime.insight.insight": (
         "Explanation",
         "Hold",
         "LimitStatistics",
         "Statistics",
     ),
-    "_runtime.observers": ("Observation", "observe"),
-    "_runtime.permit": ("Permit",),
-    "_runtime.policy": (
+    "_runtime.insight.observers": ("Observation", "observe"),
+    "_runtime.task.permit": ("Permit",),
+    "_runtime.limits.policy": (
         "Burst",
         "Paced",
         "WhenFull",
         "Window",
     ),
-    "_runtime.quota": ("Quota",),
-    "_runtime.repeating": ("RepeatingHandle",),
-    "_runtime.retrying": ("parse_retry_after",),
+    "_runtime.limits.quota": ("Quota",),
+    "_runtime.repeat.repeating": ("RepeatingHandle",),
+    "_runtime.repeat.retrying": ("parse_retry_after",),
     "abc": (
         "Clock",
         "Fleet",
@@ -285,9 +285,9 @@ _MODULES: Final = {
     "peers.static": ("StaticPeers",),
     "peers.stored.file": ("FilePeers",),
     "peers.stored.postgres": ("PostgresPeers",),
-    "stores.memory": ("MemoryProgress",),
-    "stores.redis": ("RedisProgress",),
-    "stores.sqlite": ("SQLiteProgress",),
+    "stores.progress.memory": ("MemoryProgress",),
+    "stores.progress.redis": ("RedisProgress",),
+    "stores.progress.sqlite": ("SQLiteProgress",),
 }
 _MODULE_OF: Final = {name: module for module, names in _MODULES.items() for name in names}
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ratelimited_executor._runtime.blocking import (
+from ratelimited_executor._runtime.threads.blocking import (
     BlockingHold,
     BlockingLimiter,
     BlockingManager,

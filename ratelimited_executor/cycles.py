@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from ratelimited_executor._runtime.cycle import CycleHandle, CycleStatistics
-from ratelimited_executor.stores.memory import MemoryProgress
-from ratelimited_executor.stores.redis import RedisProgress
-from ratelimited_executor.stores.sqlite import SQLiteProgress
+from ratelimited_executor._runtime.repeat.cycle import CycleHandle, CycleStatistics
+from ratelimited_executor.stores.progress.memory import MemoryProgress
+from ratelimited_executor.stores.progress.redis import RedisProgress
+from ratelimited_executor.stores.progress.sqlite import SQLiteProgress
 
 __all__ = [
     "CycleHandle",

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from ratelimited_executor._kernel.states import TaskState
-from ratelimited_executor._runtime.batches import BatchHandle, BatchSummary, Outcome
-from ratelimited_executor._runtime.futures import FuturesFace
-from ratelimited_executor._runtime.handles import CallHandle, TaskHandle
-from ratelimited_executor._runtime.permit import Permit
-from ratelimited_executor._runtime.repeating import RepeatingHandle
+from ratelimited_executor._runtime.repeat.repeating import RepeatingHandle
+from ratelimited_executor._runtime.task.batches import BatchHandle, BatchSummary, Outcome
+from ratelimited_executor._runtime.task.handles import CallHandle, TaskHandle
+from ratelimited_executor._runtime.task.permit import Permit
+from ratelimited_executor._runtime.threads.futures import FuturesFace
 
 __all__ = [
     "BatchHandle",

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from ratelimited_executor._kernel.choice import Kernel, kernel
-from ratelimited_executor._runtime.insight import Explanation, Hold, LimitStatistics, Statistics
-from ratelimited_executor._runtime.observers import Observation, observe
+from ratelimited_executor._runtime.insight.insight import Explanation, Hold, LimitStatistics, Statistics
+from ratelimited_executor._runtime.insight.observers import Observation, observe
 
 __all__ = [
     "Explanation",

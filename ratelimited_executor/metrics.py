@@ -1,6 +1,6 @@
 """Metrics of executors for monitoring, by the API of OpenTelemetry: counts, levels, time in queue and duration.
 
-The only work per task is in ``_runtime/sampling.py``. A collection reads counts and levels from ``statistics()`` and takes the
+The only work per task is in ``_runtime/insight/sampling.py``. A collection reads counts and levels from ``statistics()`` and takes the
 samples. It may run in another thread.
 """
 
@@ -12,8 +12,8 @@ from threading import RLock
 from typing import TYPE_CHECKING, Any, Final, Literal
 from weakref import WeakKeyDictionary
 
-from ratelimited_executor._runtime.executor import ExecutorManager, RateLimitedExecutor
-from ratelimited_executor._runtime.sampling import SampleSize, sample_executor
+from ratelimited_executor._runtime.insight.sampling import SampleSize, sample_executor
+from ratelimited_executor._runtime.life.executor import ExecutorManager, RateLimitedExecutor
 from ratelimited_executor.exceptions import RateLimitedExecutorError
 
 if TYPE_CHECKING:
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
     from opentelemetry.metrics import CallbackOptions, Meter, MeterProvider, Observation
 
-    from ratelimited_executor._runtime.insight import Statistics
-    from ratelimited_executor._runtime.sampling import Samples
+    from ratelimited_executor._runtime.insight.insight import Statistics
+    from ratelimited_executor._runtime.insight.sampling import Samples
 
 __all__ = ["Instrumentation", "instrument"]
 

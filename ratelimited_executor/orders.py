@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
-from ratelimited_executor._core.fair import Fair
-from ratelimited_executor._core.ordering import Ageing, TaskView, default_order, earliest_due_first, latest_due_first
+from ratelimited_executor._core.order.fair import Fair
+from ratelimited_executor._core.order.ordering import (
+    Ageing,
+    TaskView,
+    default_order,
+    earliest_due_first,
+    latest_due_first,
+)
 
 __all__ = [
     "Ageing",

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from ratelimited_executor._core.adaptive import Adaptive
 from ratelimited_executor._core.fleet.policies import Strictness
-from ratelimited_executor._core.rates import Rate
+from ratelimited_executor._core.permits.adaptive import Adaptive
+from ratelimited_executor._core.permits.rates import Rate
 from ratelimited_executor._kernel.pacing import Pacing
-from ratelimited_executor._runtime.policy import Burst, Paced, Window
-from ratelimited_executor._runtime.quota import Quota
+from ratelimited_executor._runtime.limits.policy import Burst, Paced, Window
+from ratelimited_executor._runtime.limits.quota import Quota
 
 __all__ = [
     "Adaptive",

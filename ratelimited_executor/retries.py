@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ratelimited_executor._core.retries import Retry
-from ratelimited_executor._runtime.retrying import parse_retry_after
+from ratelimited_executor._core.repeat.retries import Retry
+from ratelimited_executor._runtime.repeat.retrying import parse_retry_after
 from ratelimited_executor.exceptions import RetryLater
 
 __all__ = [

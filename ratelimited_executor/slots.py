@@ -2,6 +2,14 @@
 
 from __future__ import annotations
 
-from ratelimited_executor._runtime.slots import OnLost, Slot, SlotHold, SlotHolder, Slots, SlotStatistics, current_slot
+from ratelimited_executor._runtime.limits.slots import (
+    OnLost,
+    Slot,
+    SlotHold,
+    SlotHolder,
+    Slots,
+    SlotStatistics,
+    current_slot,
+)
 
 __all__ = ["OnLost", "Slot", "SlotHold", "SlotHolder", "SlotStatistics", "Slots", "current_slot"]

@@ -5,17 +5,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, TypeAlias, TypedDict
 
 from ratelimited_executor._core.durations import DurationLike as DurationLike
-from ratelimited_executor._core.ordering import Order as Order
-from ratelimited_executor._core.rates import RateLike as RateLike
+from ratelimited_executor._core.order.ordering import Order as Order
+from ratelimited_executor._core.permits.rates import RateLike as RateLike
 
 if TYPE_CHECKING:
     import contextvars
     from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
     from datetime import datetime
 
-    from ratelimited_executor._core.retries import Retry
-    from ratelimited_executor._runtime.quota import Quota
-    from ratelimited_executor._runtime.slots import Slots
+    from ratelimited_executor._core.repeat.retries import Retry
+    from ratelimited_executor._runtime.limits.quota import Quota
+    from ratelimited_executor._runtime.limits.slots import Slots
 
 __all__ = [
     "BatchOptions",

@@ -40,7 +40,7 @@ from ratelimited_executor import (
     testing,
     tracing,
 )
-from ratelimited_executor._runtime.policy import Policy
+from ratelimited_executor._runtime.limits.policy import Policy
 from ratelimited_executor.cli.commands import cli
 from ratelimited_executor.testing import run_virtual
 

@@ -47,8 +47,8 @@ MAY_IMPORT = {
     "typing.py": [
         "_core",
         "_kernel",
-        "_runtime.quota",
-        "_runtime.slots",
+        "_runtime.limits.quota",
+        "_runtime.limits.slots",
     ],  # a value that needs a calendar and therefore is not in the core
     # public modules of one topic each
     **{
@@ -71,7 +71,7 @@ MAY_IMPORT = {
         "_kernel",
         "abc",
         "exceptions",
-        "stores.redis",
+        "stores.progress.redis",
         "stores.sqlite_file",
         "stores.postgres_driver",
         "stores.tasks.statements",
@@ -86,8 +86,8 @@ MAY_IMPORT = {
         "exceptions",
         "typing",
         "peers.static",
-        "stores.memory",
-        "stores.sqlite",
+        "stores.progress.memory",
+        "stores.progress.sqlite",
     ],  # fmt: skip
     "spread": ["spread", "_core", "_kernel"],
     "simulation": [
@@ -99,7 +99,7 @@ MAY_IMPORT = {
         "abc",
         "exceptions",
         "peers.static",
-        "stores.memory",
+        "stores.progress.memory",
         "testing.clock",
     ],  # fmt: skip
     "load": ["load", "_core"],
@@ -219,7 +219,7 @@ def test_one_module_reads_the_time() -> None:
         if name == "time"
     }
 
-    assert {"_runtime/clock.py", "peers/machine.py"} == readers
+    assert {"_runtime/time/clock.py", "peers/machine.py"} == readers
 
 
 def test_shell_draws_no_random_numbers() -> None:
@@ -235,7 +235,7 @@ def test_shell_draws_no_random_numbers() -> None:
         if not module.startswith(
             ("cli/", "testing/", "spread/", "simulation/")
         )  # there a UUID is a key that others have drawn, or the seed is given
-        and module not in ("peers/fleet.py", "_runtime/retrying.py", "_runtime/durable/tasks.py")
+        and module not in ("peers/fleet.py", "_runtime/repeat/retrying.py", "_runtime/durable/tasks.py")
         for name, _ in _imports(module, at_run_time=False)
         if name in ("random", "secrets", "uuid")
     }
@@ -268,4 +268,6 @@ def test_no_modules_import_each_other() -> None:
 
 def test_the_engine_is_seen_by_what_it_offers() -> None:
     """Only the module that assembles an executor imports the engine; others use a protocol, for the type checker."""
-    assert {"_runtime/assembly.py"} == {module for module in MODULES if "_runtime/engine.py" in _imported(module)}
+    assert {"_runtime/life/assembly.py"} == {
+        module for module in MODULES if "_runtime/life/engine.py" in _imported(module)
+    }

@@ -180,7 +180,7 @@ def test_each_test_says_which_law_it_checks(path: str) -> None:
     "path", [path for path in MODULES if re.search(r"/_(kernel|core|runtime)/(?!.*__init__)", path)]
 )
 def test_tests_of_a_module_are_found_by_its_name(path: str) -> None:
-    """``_core/queue.py`` has ``tests/core/test_queue.py``, or the table in ``tests/README.md`` names it."""
+    """``_core/queue/queue.py`` has ``tests/core/queue/test_queue.py``, or the table in ``tests/README.md`` names it."""
     part, *folders, name = path.split("/")[1:]
     namesake = "/".join(["tests", part.removeprefix("_"), *folders, f"test_{name}"])
     table = re.findall(r"`([\w/]+\.py)`", (ROOT / "tests" / "README.md").read_text(encoding="utf-8"))

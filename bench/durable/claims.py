@@ -13,7 +13,7 @@ from bench.durable.places import Place
 from bench.durable.queues.ours import STORES, make_store
 from bench.harness import Chart, Figure, Series, Table, Target, fresh
 from ratelimited_executor._core.durable.tasks import Claim, End, NewTask, TaskOutcome
-from ratelimited_executor._runtime.clock import SystemClock
+from ratelimited_executor._runtime.time.clock import SystemClock
 
 if TYPE_CHECKING:
     from bench.durable.places import Servers

@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING, Any, Final
 from bench.harness import Figure, Table, Target, fresh
 from bench.overflow import _Record
 from ratelimited_executor import Fair, Paced, Pacing, Rate, default_order
-from ratelimited_executor._core.key_gate import KeyGate
-from ratelimited_executor._core.queue import TaskQueue
-from ratelimited_executor._core.records import KeyOptions
+from ratelimited_executor._core.keys.gate import KeyGate
+from ratelimited_executor._core.queue.queue import TaskQueue
+from ratelimited_executor._core.queue.records import KeyOptions
 from ratelimited_executor._kernel.timeline import NS, Timeline
-from ratelimited_executor._runtime.policy import limit_of_key, rule_of
+from ratelimited_executor._runtime.limits.policy import limit_of_key, rule_of
 
 if TYPE_CHECKING:
     from bench.harness import Options

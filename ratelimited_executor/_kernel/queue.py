@@ -14,7 +14,7 @@ the most important task of both calendars starts, at a planned instant the task 
 unlimited rate there is always a permit: each calendar then follows its own instants.
 
 Rarely used features (keys with limits, costs, a custom order) take part only while :attr:`PlainQueue.is_special`:
-``_core/queue.py`` implements them.
+``_core/queue/queue.py`` implements them.
 """
 
 from __future__ import annotations

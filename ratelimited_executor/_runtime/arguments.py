@@ -13,7 +13,7 @@ from ratelimited_executor._core.durations import delay_of, duration_of, number_o
 from ratelimited_executor._core.escapes import shown
 
 if TYPE_CHECKING:
-    from ratelimited_executor._core.keys import KeyTable
+    from ratelimited_executor._core.keys.keys import KeyTable
 
 __all__ = [
     "INHERITED",

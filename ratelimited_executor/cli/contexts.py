@@ -8,7 +8,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 from ratelimited_executor.cli.exits import CommandError
-from ratelimited_executor.cli.results import describe_error
+from ratelimited_executor.cli.run.results import describe_error
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeAlias
 
-from ratelimited_executor._runtime.executor import ExecutorManager, RateLimitedExecutor
+from ratelimited_executor._runtime.life.executor import ExecutorManager, RateLimitedExecutor
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping

@@ -58,7 +58,7 @@ if TYPE_CHECKING:
 
     from starlette.types import Message
 
-    from ratelimited_executor._runtime.executor import ExecutorManager, RateLimitedExecutor
+    from ratelimited_executor._runtime.life.executor import ExecutorManager, RateLimitedExecutor
     from ratelimited_executor.abc import TaskStore
     from ratelimited_executor.dashboard.recording import RecordedHistory
 

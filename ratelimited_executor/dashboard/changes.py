@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from starlette.requests import Request
 
-    from ratelimited_executor._runtime.executor import RateLimitedExecutor
+    from ratelimited_executor._runtime.life.executor import RateLimitedExecutor
     from ratelimited_executor.dashboard.recording import RecordedHistory
 
 __all__ = ["Changes"]

@@ -13,11 +13,11 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakValueDictionary
 
-from ratelimited_executor._core.rates import Rate
-from ratelimited_executor._runtime.executor import ExecutorManager, RateLimitedExecutor
-from ratelimited_executor._runtime.observing import Listener
-from ratelimited_executor._runtime.policy import Paced
-from ratelimited_executor._runtime.sampling import SampleSize, sample_executor
+from ratelimited_executor._core.permits.rates import Rate
+from ratelimited_executor._runtime.insight.observing import Listener
+from ratelimited_executor._runtime.insight.sampling import SampleSize, sample_executor
+from ratelimited_executor._runtime.life.executor import ExecutorManager, RateLimitedExecutor
+from ratelimited_executor._runtime.limits.policy import Paced
 from ratelimited_executor.dashboard.history import STEP_SECONDS, History, Point
 from ratelimited_executor.dashboard.texts import float_of
 from ratelimited_executor.exceptions import RateLimitedExecutorError
@@ -26,10 +26,10 @@ if TYPE_CHECKING:
     import asyncio
     from collections.abc import Callable
 
-    from ratelimited_executor._runtime.handles import TaskHandle
-    from ratelimited_executor._runtime.insight import Statistics
-    from ratelimited_executor._runtime.observing import Observed
-    from ratelimited_executor._runtime.slots import Slots
+    from ratelimited_executor._runtime.insight.insight import Statistics
+    from ratelimited_executor._runtime.insight.observing import Observed
+    from ratelimited_executor._runtime.limits.slots import Slots
+    from ratelimited_executor._runtime.task.handles import TaskHandle
 
 __all__ = ["HistoryRecorder", "RecordedHistory"]
 

@@ -7,13 +7,13 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
 from ratelimited_executor._core.durations import format_duration
-from ratelimited_executor._runtime.insight import Hold
+from ratelimited_executor._runtime.insight.insight import Hold
 
 if TYPE_CHECKING:
     from fractions import Fraction
     from typing import SupportsFloat
 
-    from ratelimited_executor._runtime.insight import Statistics
+    from ratelimited_executor._runtime.insight.insight import Statistics
 
 __all__ = [
     "NOTHING",

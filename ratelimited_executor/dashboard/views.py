@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from ratelimited_executor._kernel.states import TaskState
-from ratelimited_executor._runtime.insight import explain_briefly
-from ratelimited_executor._runtime.listing import waiting_batches, waiting_handles
+from ratelimited_executor._runtime.insight.insight import explain_briefly
+from ratelimited_executor._runtime.insight.listing import waiting_batches, waiting_handles
 from ratelimited_executor.dashboard.plots import plot_of
 from ratelimited_executor.dashboard.texts import (
     NOTHING,
@@ -25,11 +25,11 @@ from ratelimited_executor.dashboard.texts import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ratelimited_executor._core.queue import TaskQueue
-    from ratelimited_executor._runtime.batches import BatchHandle
-    from ratelimited_executor._runtime.executor import RateLimitedExecutor
-    from ratelimited_executor._runtime.handles import TaskHandle
-    from ratelimited_executor._runtime.insight import Explanation, Statistics
+    from ratelimited_executor._core.queue.queue import TaskQueue
+    from ratelimited_executor._runtime.insight.insight import Explanation, Statistics
+    from ratelimited_executor._runtime.life.executor import RateLimitedExecutor
+    from ratelimited_executor._runtime.task.batches import BatchHandle
+    from ratelimited_executor._runtime.task.handles import TaskHandle
     from ratelimited_executor.dashboard.history import History, Point
     from ratelimited_executor.dashboard.plots import Plot
     from ratelimited_executor.dashboard.recording import RecordedHistory

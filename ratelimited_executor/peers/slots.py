@@ -31,7 +31,7 @@ from weakref import WeakMethod
 from ratelimited_executor._core.fleet.policies import Outage
 from ratelimited_executor._core.fleet.slot_peer import EntryState, SlotClaim, SlotPeer
 from ratelimited_executor._core.fleet.slots import PoolState
-from ratelimited_executor._core.slot_keeping import SlotHolder, SlotStatistics, manager_of
+from ratelimited_executor._core.slots.keeping import SlotHolder, SlotStatistics, manager_of
 from ratelimited_executor.exceptions import ExecutorNotStartedError, ExecutorStoppedError, TaskExpiredError
 from ratelimited_executor.peers.slot_grants import Grant, Owner, note_all, refuse_waker
 from ratelimited_executor.peers.transport import REPEAT_SECONDS, SeldomLog, is_refusal, reason_of
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
     from ratelimited_executor._core.fleet.slot_peer import SlotSettings
     from ratelimited_executor._core.fleet.slots import SlotCall, SlotReply
-    from ratelimited_executor._core.slot_keeping import SlotRequest
+    from ratelimited_executor._core.slots.keeping import SlotRequest
     from ratelimited_executor.abc import Clock
 
 __all__ = ["GroupSlots", "SlotTransport"]

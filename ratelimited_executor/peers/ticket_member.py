@@ -19,9 +19,9 @@ from ratelimited_executor._core.fleet.insight import FleetStatistics, GroupLimit
 from ratelimited_executor._core.fleet.peer_states import PeerState
 from ratelimited_executor._core.fleet.ticket_calls import FAIR_HOLDER, TicketRun
 from ratelimited_executor._core.fleet.ticket_peer import NEWS_NS, TICKETS_MAX
-from ratelimited_executor._core.records import PERMITS
-from ratelimited_executor._core.slot_lanes import SlotLane
-from ratelimited_executor._core.upcoming import Upcoming, upcoming
+from ratelimited_executor._core.queue.records import PERMITS
+from ratelimited_executor._core.queue.upcoming import Upcoming, upcoming
+from ratelimited_executor._core.slots.lanes import SlotLane
 from ratelimited_executor.peers.transport import REPEAT_SECONDS, is_refusal, reason_of
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from ratelimited_executor._core.fleet.budget import TicketBudget
     from ratelimited_executor._core.fleet.ticket_calls import PlanLimit, TicketCall, TicketReply
     from ratelimited_executor._core.fleet.ticket_peer import TicketPeer
-    from ratelimited_executor._core.key_gate import KeyGate
+    from ratelimited_executor._core.keys.gate import KeyGate
 
 __all__ = ["TicketMember", "TicketOwner"]
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from ratelimited_executor._core.rates import Rate
-from ratelimited_executor._core.retries import Retry
+from ratelimited_executor._core.permits.rates import Rate
+from ratelimited_executor._core.repeat.retries import Retry
 from ratelimited_executor._kernel.pacing import Pacing
 from ratelimited_executor._runtime.arguments import count_of
 from ratelimited_executor.simulation.distributions import Constant

@@ -8,7 +8,7 @@ from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from ratelimited_executor._kernel.records import Record
-from ratelimited_executor._runtime.coroutines import Coroutines
+from ratelimited_executor._runtime.task.coroutines import Coroutines
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Iterator
     from contextvars import Context
 
-    from ratelimited_executor._runtime.hooks import LoopHooks
+    from ratelimited_executor._runtime.time.hooks import LoopHooks
 
 __all__ = ["SimulationLoop"]
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from ratelimited_executor._runtime.observing import Listener
+from ratelimited_executor._runtime.insight.observing import Listener
 
 if TYPE_CHECKING:
     from collections.abc import Sized
 
-    from ratelimited_executor._runtime.observing import Observable, Observed
+    from ratelimited_executor._runtime.insight.observing import Observable, Observed
     from ratelimited_executor.simulation.meters import Meter
     from ratelimited_executor.testing.clock import VirtualClock
 

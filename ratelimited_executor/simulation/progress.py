@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ratelimited_executor.stores.memory import MemoryProgress
+from ratelimited_executor.stores.progress.memory import MemoryProgress
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

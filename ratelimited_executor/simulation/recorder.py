@@ -18,7 +18,7 @@ from ratelimited_executor.simulation.summary import ExecutorSummary, PopulationS
 
 if TYPE_CHECKING:
     from ratelimited_executor._core.histogram import DurationHistogram
-    from ratelimited_executor._runtime.insight import Statistics
+    from ratelimited_executor._runtime.insight.insight import Statistics
     from ratelimited_executor.simulation.database import RunDatabase
     from ratelimited_executor.simulation.simulation import ArrivalSource, Simulation
 

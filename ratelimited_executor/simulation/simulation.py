@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
 
 from ratelimited_executor._core.durations import format_duration, seconds_of
 from ratelimited_executor._runtime.arguments import callable_of, count_of, delay_of
-from ratelimited_executor._runtime.executor import ExecutorManager
+from ratelimited_executor._runtime.life.executor import ExecutorManager
 from ratelimited_executor.exceptions import BacklogFullError
 from ratelimited_executor.peers.static import StaticPeers
 from ratelimited_executor.simulation.arrivals import Daily, Recorded
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Sequence
 
     from ratelimited_executor._core.durations import DurationLike
-    from ratelimited_executor._runtime.executor import RateLimitedExecutor
+    from ratelimited_executor._runtime.life.executor import RateLimitedExecutor
     from ratelimited_executor.simulation.arrivals import Arrivals
     from ratelimited_executor.simulation.distributions import Distribution
     from ratelimited_executor.spread.keys import Key

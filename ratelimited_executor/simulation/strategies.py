@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from fractions import Fraction
     from typing import Any
 
-    from ratelimited_executor._runtime.executor import RateLimitedExecutor
+    from ratelimited_executor._runtime.life.executor import RateLimitedExecutor
     from ratelimited_executor.simulation.jobs import Job
     from ratelimited_executor.simulation.population import Population
     from ratelimited_executor.simulation.simulation import Simulation

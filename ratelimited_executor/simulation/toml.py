@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from ratelimited_executor._core.durations import delay_of, seconds_of
-from ratelimited_executor._core.rates import Rate
-from ratelimited_executor._core.retries import Retry
+from ratelimited_executor._core.permits.rates import Rate
+from ratelimited_executor._core.repeat.retries import Retry
 from ratelimited_executor._kernel.pacing import Pacing
 from ratelimited_executor._runtime.arguments import count_of, number_of
 from ratelimited_executor.exceptions import BacklogFullError

@@ -37,8 +37,8 @@ from operator import itemgetter
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from ratelimited_executor._core.durations import DurationLike, duration_of
-from ratelimited_executor._core.exact import window_of
-from ratelimited_executor._core.rates import Rate, RateLike
+from ratelimited_executor._core.permits.exact import window_of
+from ratelimited_executor._core.permits.rates import Rate, RateLike
 
 __all__ = ["AuditReport", "RateHistory", "audit", "worst_window"]
 

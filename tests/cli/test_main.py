@@ -33,7 +33,7 @@ def test_a_missing_extra_is_named(module: str) -> None:
 def test_an_error_of_our_own_is_not_taken_for_a_missing_extra() -> None:
     """A missing module that is not part of the extra raises its own error."""
     code = (
-        "import sys; sys.modules['ratelimited_executor.cli.job'] = None\n"
+        "import sys; sys.modules['ratelimited_executor.cli.run.job'] = None\n"
         "from ratelimited_executor.cli.main import main; main()"
     )
     ended = python("-c", code)

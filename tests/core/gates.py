@@ -1,8 +1,8 @@
 """Gates of keys for the tests of several modules."""
 
-from ratelimited_executor._core.key_gate import KeyGate
+from ratelimited_executor._core.keys.gate import KeyGate
 from ratelimited_executor._core.limits.window import WindowLimit
-from ratelimited_executor._core.rates import Rate
+from ratelimited_executor._core.permits.rates import Rate
 
 NS = 1_000_000_000
 NOW = 1_704_067_200 * NS

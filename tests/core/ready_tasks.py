@@ -1,6 +1,6 @@
 """Ready queues for the tests of several modules."""
 
-from ratelimited_executor._core.ready_heap import ReadyHeap
+from ratelimited_executor._core.order.ready_heap import ReadyHeap
 
 
 class Column:

@@ -6,12 +6,12 @@ import math
 from collections import deque
 
 from ratelimited_executor._kernel.buckets import Bucket
-from ratelimited_executor._core.exact import ExactGrid
-from ratelimited_executor._core.ordering import TaskClass, default_order
+from ratelimited_executor._core.permits.exact import ExactGrid
+from ratelimited_executor._core.order.ordering import TaskClass, default_order
 from ratelimited_executor._kernel.pacing import Pacing
-from ratelimited_executor._core.queue import TaskQueue
-from ratelimited_executor._core.rates import Rate
-from ratelimited_executor._core.records import Options, TaskRecord
+from ratelimited_executor._core.queue.queue import TaskQueue
+from ratelimited_executor._core.permits.rates import Rate
+from ratelimited_executor._core.queue.records import Options, TaskRecord
 
 from ratelimited_executor._kernel.states import TaskState
 from ratelimited_executor._kernel.timeline import NS, Timeline

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from ratelimited_executor.cli.peers_view import Picture
+from ratelimited_executor.cli.operate.peers_view import Picture
 from ratelimited_executor.dashboard.errors import PageError
 from ratelimited_executor.dashboard.group import make_group_app
 from ratelimited_executor.dashboard.group_history import GroupRecorder

@@ -5,8 +5,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from ratelimited_executor._core.rates import Rate
-from ratelimited_executor._runtime.insight import Hold
+from ratelimited_executor._core.permits.rates import Rate
+from ratelimited_executor._runtime.insight.insight import Hold
 from ratelimited_executor.dashboard.texts import (
     count_text,
     hold_text,

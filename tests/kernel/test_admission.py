@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ratelimited_executor._kernel.admission import Admission
-from ratelimited_executor._core.permits import PermitGrid
-from ratelimited_executor._core.rates import Rate
+from ratelimited_executor._core.permits.permits import PermitGrid
+from ratelimited_executor._core.permits.rates import Rate
 from ratelimited_executor._kernel.timeline import NS, Timeline
 
 SLACK = 0.02

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ratelimited_executor._core.looking import live_count, walk
+from ratelimited_executor._core.queue.looking import live_count, walk
 from ratelimited_executor._kernel import buckets, due_order
 from ratelimited_executor._kernel.batches import BatchSource
 from ratelimited_executor._kernel.buckets import Bucket

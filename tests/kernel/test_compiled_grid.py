@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ratelimited_executor._core.exact import ExactGrid
 from ratelimited_executor._core.limits.effects import begin
-from ratelimited_executor._core.permits import PermitGrid
-from ratelimited_executor._core.rates import Rate
+from ratelimited_executor._core.permits.exact import ExactGrid
+from ratelimited_executor._core.permits.permits import PermitGrid
+from ratelimited_executor._core.permits.rates import Rate
 from ratelimited_executor._kernel.admission import Admission
 from ratelimited_executor._kernel.choice import compiled
 from ratelimited_executor._kernel.fields import FIELDS, QueueFields

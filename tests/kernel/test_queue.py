@@ -1,16 +1,16 @@
 """The plain queue alone: the path of a task that needs nothing but a permit.
 
-Its decisions are tested through an executor's queue (``core/test_queue.py``), which adds to it and changes nothing.
+Its decisions are tested through an executor's queue (``core/queue/test_queue.py``), which adds to it and changes nothing.
 """
 
 import math
 
 import pytest
 
-from ratelimited_executor._core.expiry import ExpiryIndex
-from ratelimited_executor._core.permits import PermitGrid
-from ratelimited_executor._core.rates import Rate
-from ratelimited_executor._core.wall import WallWheel
+from ratelimited_executor._core.queue.expiry import ExpiryIndex
+from ratelimited_executor._core.permits.permits import PermitGrid
+from ratelimited_executor._core.permits.rates import Rate
+from ratelimited_executor._core.queue.wall import WallWheel
 from ratelimited_executor._kernel.chores import Chores
 from ratelimited_executor._kernel.pacing import Pacing
 from ratelimited_executor._kernel.admission import UNLIMITED

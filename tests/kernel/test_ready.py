@@ -4,9 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ratelimited_executor._core import lazy_heap, ready_heap
+from ratelimited_executor._core import lazy_heap
+from ratelimited_executor._core.order import ready_heap
 from ratelimited_executor._kernel import ready, runs
-from ratelimited_executor._core.ordering import TaskClass, default_order, latest_due_first
+from ratelimited_executor._core.order.ordering import TaskClass, default_order, latest_due_first
 from ratelimited_executor._kernel.ready import ReadyQueues
 
 from ..helpers import examples

@@ -2,7 +2,7 @@
 
 from array import array
 
-from ratelimited_executor._core.ordering import TaskClass
+from ratelimited_executor._core.order.ordering import TaskClass
 from ratelimited_executor._kernel.ready import ReadyQueues
 from ratelimited_executor._kernel.runs import RecordRun
 

@@ -406,7 +406,7 @@ async def test_observers_and_metrics_do_not_disturb_each_other(monitor):
     """An observer hears of every start, and the histogram still gets its sample of them."""
     from ratelimited_executor import observe
 
-    from ..runtime.test_observers import Log
+    from ..runtime.insight.test_observers import Log
 
     async with RateLimitedExecutor("x") as executor:
         log = Log(executor)

@@ -42,21 +42,21 @@ MUTANTS = (
     # Stopping.
     Mutant(
         "F1: closing one executor disarms all",
-        "_runtime/closing.py",
+        "_runtime/life/closing.py",
         "self.parts.runner.disarm(self.parts.engine)",
         "[self.parts.runner.disarm(entry[2]) for entry in list(self.parts.runner._heap)]",
         (_flaw("stopping", "closing_one_executor_does_not_stop_the_others"),),
     ),
     Mutant(
         "F8: what is cut short is forgotten, and not ended",
-        "_runtime/closing.py",
+        "_runtime/life/closing.py",
         "parts.pending.cancel(record, None)",
         "parts.queue.cancel(record)",
         (_flaw("stopping", "cutting_short_does_not_leave_a_future_pending"),),
     ),
     Mutant(
         "F8: cancelled items of a batch are not counted",
-        "_runtime/accounts.py",
+        "_runtime/task/accounts.py",
         "        self.counts[TaskState.CANCELLED] += count\n",
         "",
         (
@@ -66,14 +66,14 @@ MUTANTS = (
     ),
     Mutant(
         "F18: terminated while tasks run",
-        "_runtime/closing.py",
+        "_runtime/life/closing.py",
         "parts.accounts.waiting_count() == 0 and parts.accounts.running_count() == 0",
         "parts.accounts.waiting_count() == 0",
         (_flaw("stopping", "termination_is_not_reported_while_a_task_waits_or_runs"),),
     ),
     Mutant(
         "F20: the manager closes without its executors",
-        "_runtime/manager.py",
+        "_runtime/life/manager.py",
         "await close_all([executor",
         "await close_all([] and [executor",
         (_flaw("stopping", "closing_the_manager_does_not_leave_executors_accepting"),),
@@ -90,7 +90,7 @@ MUTANTS = (
     ),
     Mutant(
         "a drain that cannot progress waits",
-        "_runtime/closing.py",
+        "_runtime/life/closing.py",
         "return parts.controls.is_stopped or is_asleep",
         "return False",
         (_law("drain_that_cannot_progress_ends"),),
@@ -137,7 +137,7 @@ MUTANTS = (
     # Nothing is lost.
     Mutant(
         "F7: an order that raises loses its task",
-        "_core/ready_heap.py",
+        "_core/order/ready_heap.py",
         "            self._report(error)\n            key = None\n",
         "            self._report(error)\n            return\n",
         (
@@ -147,14 +147,14 @@ MUTANTS = (
     ),
     Mutant(
         "F7: an order is asked again at each comparison",
-        "_core/ready_heap.py",
+        "_core/order/ready_heap.py",
         "key: Any = (self._order(view),)",
         "key: Any = (self._order(view), self._order(view))",
         (_flaw("losing", "order_that_reads_a_clock_does_not_contradict_itself"),),
     ),
     Mutant(
         "F9: a task factory that refuses ends the run",
-        "_runtime/coroutines.py",
+        "_runtime/task/coroutines.py",
         "        except BaseException as error:\n            if number not in",
         "        except (KeyboardInterrupt, SystemExit) as error:\n            if number not in",
         (_flaw("losing", "loop_that_refuses_a_task_does_not_lose_the_rest"),),
@@ -183,7 +183,7 @@ MUTANTS = (
     ),
     Mutant(
         "F33: what is cancelled stays until its interval comes",
-        "_runtime/engine.py",
+        "_runtime/life/engine.py",
         "queue.chores.on_added = self.wake",
         "queue.chores.on_added = None",
         (_flaw("cancelling", "cancelled_tasks_do_not_stay_in_memory"),),
@@ -206,14 +206,14 @@ MUTANTS = (
     # Repeating.
     Mutant(
         "F14: a fixed delay of nothing",
-        "_runtime/schedules.py",
+        "_runtime/repeat/schedules.py",
         "due = run.ended + delay",
         "due = run.ended",
         (_flaw("repeating", "fixed_delay_is_not_skipped_at_the_end_of_a_run"),),
     ),
     Mutant(
         "F37: runs overlap",
-        "_runtime/repeating.py",
+        "_runtime/repeat/repeating.py",
         "if self._may_overlap and not self._is_over:",
         "if not self._is_over:",
         (_flaw("repeating", "runs_of_a_fixed_rate_do_not_overlap"),),
@@ -227,7 +227,7 @@ MUTANTS = (
     ),
     Mutant(
         "F39: a missed tick is made up once more",
-        "_core/repeating.py",
+        "_core/repeat/repeating.py",
         "number = newest if is_exact else newest + 1",
         "number = newest",
         (_flaw("repeating", "missed_ticks_are_not_always_made_up"),),
@@ -249,7 +249,7 @@ MUTANTS = (
     ),
     Mutant(
         "F32: callbacks run inside the executor",
-        "_runtime/handles.py",
+        "_runtime/task/handles.py",
         "            if context is None:\n                callback(self)\n",
         "            if callback is not None:\n                callback(self)\n",
         (_flaw("expiry", "callback_of_an_expired_task_does_not_block_the_executor"),),
@@ -257,14 +257,14 @@ MUTANTS = (
     # The rate.
     Mutant(
         "F25: peers round in phase",
-        "_core/permits.py",
+        "_core/permits/permits.py",
         "(self.rank - number) % self.peers",
         "(0 - number) % self.peers",
         (_flaw("rate", "peers_do_not_start_in_phase"),),
     ),
     Mutant(
         "F27: what a stall has left over is made up",
-        "_core/permits.py",
+        "_core/permits/permits.py",
         "        if fresh > first:\n",
         "        fresh = 0\n        if fresh > first:\n",
         (
@@ -274,7 +274,7 @@ MUTANTS = (
     ),
     Mutant(
         "a late start voids nothing",
-        "_core/permits.py",
+        "_core/permits/permits.py",
         "self._next = self._first - self.peers + 1 if self._void_to is None else self._void_to",
         "self._next = self._first - self.peers + 1",
         (
@@ -284,21 +284,21 @@ MUTANTS = (
     ),
     Mutant(
         "the newest permit does not stay",
-        "_core/permits.py",
+        "_core/permits/permits.py",
         "        if peers == 1:  #",
         "        if peers == 0:  #",
         (_flaw("intervals", "submission_does_not_wait_for_the_next_interval"),),
     ),
     Mutant(
         "there is no slack",
-        "_core/permits.py",
+        "_core/permits/permits.py",
         "self.slack_ns = max(slack_ns, 1)",
         "self.slack_ns = 1",
         (_law("full_rate_is_reached_although_timers_are_late"),),
     ),
     Mutant(
         "F28: permits are reckoned in floating point",
-        "_core/permits.py",
+        "_core/permits/permits.py",
         "return (self.base + (time_ns - self.start) * self.step) // self.unit",
         "return int((self.base + (time_ns - self.start) * self.step) * 1.0 / self.unit)",
         (_flaw("rate", "permits_far_from_the_epoch_are_not_miscounted"),),
@@ -337,14 +337,14 @@ MUTANTS = (
     ),
     Mutant(
         "F34: max_pending is forgotten",
-        "_runtime/backlog.py",
+        "_runtime/limits/backlog.py",
         "if self._max_pending is not None and (waiting + count > self._max_pending or is_kept):",
         "if False:",
         (_flaw("load", "pending_tasks_are_not_unbounded"),),
     ),
     Mutant(
         "F34: max_concurrency counts held permits only",
-        "_runtime/accounts.py",
+        "_runtime/task/accounts.py",
         "len(self.running) + len(self.holding) < self.max_concurrency",
         "len(self.holding) < self.max_concurrency",
         (_flaw("load", "running_tasks_are_not_unbounded"),),
@@ -358,7 +358,7 @@ MUTANTS = (
     ),
     Mutant(
         "F36: one start for each turn of the loop",
-        "_runtime/engine.py",
+        "_runtime/life/engine.py",
         "                now = self._start(taken, now, stop)\n",
         "                now = self._start(taken, now, stop := -math.inf)\n",
         (_flaw("load", "start_does_not_take_a_timer_each"),),
@@ -366,7 +366,7 @@ MUTANTS = (
     # Contract and contexts.
     Mutant(
         "F17: the backlog counts one too many",
-        "_runtime/insight.py",
+        "_runtime/insight/insight.py",
         "    count = parts.queue.ready_count()\n",
         "    count = parts.queue.ready_count() + 1\n",
         (_flaw("contract", "backlog_is_not_reckoned_in_whole_intervals"),),
@@ -387,21 +387,21 @@ MUTANTS = (
     ),
     Mutant(
         "equal values of two requests are taken for one",
-        "_runtime/contexts.py",
+        "_runtime/task/contexts.py",
         "variable.get(self) is not value",
         "variable.get(self) != value",
         (_law("equal_values_of_two_contexts_are_not_shared"),),
     ),
     Mutant(
         "tasks run in the context they share",
-        "_runtime/starting.py",
+        "_runtime/task/starting.py",
         "context[0] if type(context) is tuple else context.copy()",
         "context[0] if type(context) is tuple else context",
         (_law("tasks_do_not_see_each_other_s_changes"),),
     ),
     Mutant(
         "an unseen failure waits for the garbage collector",
-        "_runtime/starting.py",
+        "_runtime/task/starting.py",
         "        del owner  # else a traceback keeps this frame, which",
         "        # else a traceback keeps this frame, which",
         (_law("failure_that_nobody_sees_is_reported_once"),),

@@ -60,7 +60,9 @@ def test_the_tests_pass_without_a_mutant(tmp_path: Path) -> None:
 def test_the_copy_is_what_is_tested(tmp_path: Path) -> None:
     """A copy that cannot be imported makes the tests fail, so they do not run on the package itself."""
     copy = _copy(tmp_path, None)
-    (copy / PACKAGE.name / "_runtime" / "engine.py").write_text("raise RuntimeError('the copy')\n", encoding="utf-8")
+    (copy / PACKAGE.name / "_runtime" / "life" / "engine.py").write_text(
+        "raise RuntimeError('the copy')\n", encoding="utf-8"
+    )
     status, _, output = run_tests(["mutants/test_laws.py::test_drain_timeout_is_kept"], copy)
 
     assert 0 != status

@@ -8,8 +8,8 @@ import pytest
 import redis
 
 from ratelimited_executor import ExecutorManager, RedisPeers
-from ratelimited_executor.cli.peers_command import PeersOptions, show_peers
-from ratelimited_executor.cli.slots_command import SlotsOptions, show_slots
+from ratelimited_executor.cli.operate.peers_command import PeersOptions, show_peers
+from ratelimited_executor.cli.operate.slots_command import SlotsOptions, show_slots
 from ratelimited_executor.slots import OnLost
 from ratelimited_executor.testing import run_virtual
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 import redis
 
 from ratelimited_executor._core.fleet.slots import SlotCall, SlotDeclaration, SlotEntry, SlotReply
-from ratelimited_executor._core.slots import LOST, WAITING
+from ratelimited_executor._core.slots.slots import LOST, WAITING
 
 from .binaries import KINDS as SERVERS
 from .servers import RedisServer

@@ -11,7 +11,7 @@ import pytest
 
 from ratelimited_executor._core.fleet.slot_peer import SlotPeer
 from ratelimited_executor._core.fleet.slots import SlotAuthority, SlotCall, SlotReply
-from ratelimited_executor._core.slots import FOREVER_US, SlotPools
+from ratelimited_executor._core.slots.slots import FOREVER_US, SlotPools
 
 from .slot_simulation import Found, World
 

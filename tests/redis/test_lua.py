@@ -16,7 +16,7 @@ import pytest
 import ratelimited_executor
 from ratelimited_executor._redis.lua import LuaScript
 from ratelimited_executor.peers.redis import slot_script, ticket_script
-from ratelimited_executor.stores import redis as store
+from ratelimited_executor.stores.progress import redis as store
 from ratelimited_executor.stores.tasks import redis_layout
 
 PACKAGE = Path(ratelimited_executor.__file__).parent
@@ -24,8 +24,8 @@ ROOT = PACKAGE.parent
 SCRIPTS = {
     "peers/redis/slots.lua": slot_script._SLOTS,
     "peers/redis/tickets.lua": ticket_script._TICKETS,
-    "stores/claim_turn.lua": store._CLAIM,
-    "stores/complete_turn.lua": store._COMPLETE,
+    "stores/progress/claim_turn.lua": store._CLAIM,
+    "stores/progress/complete_turn.lua": store._COMPLETE,
 }
 TASK_SCRIPTS = {f"stores/tasks/redis_{name}.lua": script for name, script in redis_layout.SCRIPTS.items()}
 TASK_RULES = "stores/tasks/redis_rules.lua"  # put before each of these; describes the keys of all of them
@@ -194,7 +194,7 @@ LOAD = """
 import sys
 sys.path.insert(0, sys.argv[1])
 from ratelimited_executor.peers.redis import slot_script, ticket_script
-from ratelimited_executor.stores import redis
+from ratelimited_executor.stores.progress import redis
 from ratelimited_executor.stores.tasks import redis_layout
 assert slot_script.__file__.startswith(sys.argv[1]), slot_script.__file__
 peers = slot_script.SLOT_SCRIPT, ticket_script.TICKET_SCRIPT

@@ -6,7 +6,7 @@ import itertools
 import sys
 
 from ratelimited_executor import ExecutorManager
-from ratelimited_executor._runtime.runner import Runner
+from ratelimited_executor._runtime.time.runner import Runner
 from ratelimited_executor.testing import VirtualEventLoop
 
 

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta, timezone
 import pytest
 
 from ratelimited_executor import ExecutorManager, Pacing, RateLimitedExecutor, TaskState
-from ratelimited_executor._runtime import clock as clock_module
+from ratelimited_executor._runtime.time import clock as clock_module
 
 STEPS = [-3600, -61, -1.5, -0.3, 0.3, 1.5, 61, 3600]
 

@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from ratelimited_executor import RateLimitedExecutor
-from ratelimited_executor._runtime.clock import SystemClock
+from ratelimited_executor._runtime.time.clock import SystemClock
 from ratelimited_executor.cycles import SQLiteProgress
 from ratelimited_executor.durable import SQLiteStore
 from ratelimited_executor.stores import sqlite_file
@@ -44,7 +44,7 @@ async def test_progress_and_tasks_share_a_file_only_where_that_is_safe(kind, mon
     import apsw
 
     from ratelimited_executor import StoreUnavailableError
-    from ratelimited_executor._runtime.clock import SystemClock
+    from ratelimited_executor._runtime.time.clock import SystemClock
 
     monkeypatch.setattr(apsw, "sqlite_lib_version", lambda: "3.45.1")
     monkeypatch.setattr(sqlite_file, "_BUSY_MS", 10)

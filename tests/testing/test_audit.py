@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ratelimited_executor._core.rates import Rate
+from ratelimited_executor._core.permits.rates import Rate
 from ratelimited_executor.testing import AuditReport, RateHistory, audit, worst_window
 
 NS = 10**9

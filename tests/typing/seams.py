@@ -1,17 +1,17 @@
 """What the parts inside offer to each other: checked by ``mypy --strict``, never run."""
 
 from ratelimited_executor import Observer, RateLimitedExecutor, observe
-from ratelimited_executor._runtime.assembly import ExecutorParts
-from ratelimited_executor._runtime.batches import BatchHost
-from ratelimited_executor._runtime.closing import Closable
-from ratelimited_executor._runtime.engine import Engine
 from ratelimited_executor._runtime.faces.parts import FaceParts
-from ratelimited_executor._runtime.handles import CallHost, TaskHost
-from ratelimited_executor._runtime.hooks import LoopHooks, VirtualTime
-from ratelimited_executor._runtime.insight import Insights
-from ratelimited_executor._runtime.intake import Intake
-from ratelimited_executor._runtime.observing import Listener, Observable, Observed
-from ratelimited_executor._runtime.runner import Runnable
+from ratelimited_executor._runtime.insight.insight import Insights
+from ratelimited_executor._runtime.insight.observing import Listener, Observable, Observed
+from ratelimited_executor._runtime.life.assembly import ExecutorParts
+from ratelimited_executor._runtime.life.closing import Closable
+from ratelimited_executor._runtime.life.engine import Engine
+from ratelimited_executor._runtime.task.batches import BatchHost
+from ratelimited_executor._runtime.task.handles import CallHost, TaskHost
+from ratelimited_executor._runtime.task.intake import Intake
+from ratelimited_executor._runtime.time.hooks import LoopHooks, VirtualTime
+from ratelimited_executor._runtime.time.runner import Runnable
 from ratelimited_executor.simulation.loop import SimulationLoop
 from ratelimited_executor.simulation.observer import ExecutorObserver
 from ratelimited_executor.testing import VirtualEventLoop

@@ -16,12 +16,12 @@ from collections import Counter, deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from ratelimited_executor._core.exact import CALL_NS
 from ratelimited_executor._core.fleet.claims import PermitClaim
 from ratelimited_executor._core.fleet.ticket_calls import Correction
 from ratelimited_executor._core.limits.combined import CombinedPermits
 from ratelimited_executor._core.limits.limit import Limit
-from ratelimited_executor._core.records import PERMITS
+from ratelimited_executor._core.permits.exact import CALL_NS
+from ratelimited_executor._core.queue.records import PERMITS
 from ratelimited_executor._kernel.admission import UNLIMITED
 
 if TYPE_CHECKING:

@@ -15,13 +15,13 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from ratelimited_executor._core.looking import coming_until, demand_until
+from ratelimited_executor._core.queue.looking import coming_until, demand_until
 
 if TYPE_CHECKING:
     from collections.abc import Hashable
 
-    from ratelimited_executor._core.key_gate import KeyGate
-    from ratelimited_executor._core.queue import TaskQueue
+    from ratelimited_executor._core.keys.gate import KeyGate
+    from ratelimited_executor._core.queue.queue import TaskQueue
     from ratelimited_executor._kernel.calendar import Calendar
     from ratelimited_executor._kernel.timeline import Timeline
 

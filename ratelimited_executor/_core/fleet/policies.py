@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Self
 
-from ratelimited_executor._core.strictness import Strictness as Strictness
+from ratelimited_executor._core.permits.strictness import Strictness as Strictness
 
 __all__ = ["Outage", "Strictness"]
 

@@ -1,7 +1,7 @@
 """The slots of a group: calls of peers, replies of the authority, and its rules over plain values.
 
 ``peers/redis/slots.lua`` has the same rules; one test suite covers both. The rules of the pools themselves are in
-``_core/slots.py``. The rules here keep those valid across processes, any of which may stop, and a server that may
+``_core/slots/slots.py``. The rules here keep those valid across processes, any of which may stop, and a server that may
 forget:
 
 1. **A lease ends by the authority's clock**, and its holder stops earlier, by its own clock: the authority counts a
@@ -41,7 +41,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ratelimited_executor._core.fleet.memory import check_version
-from ratelimited_executor._core.slots import LOST, WAITING, SlotPools
+from ratelimited_executor._core.slots.slots import LOST, WAITING, SlotPools
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -36,7 +36,7 @@ from ratelimited_executor._core.fleet.ticket_calls import (
     TicketReply,
     TicketRun,
 )
-from ratelimited_executor._core.records import PERMITS
+from ratelimited_executor._core.queue.records import PERMITS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence

@@ -13,7 +13,7 @@ import math
 from collections import Counter
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from ratelimited_executor._core.records import PERMITS
+from ratelimited_executor._core.queue.records import PERMITS
 from ratelimited_executor._kernel.admission import UNLIMITED
 from ratelimited_executor._kernel.contracts import Permits
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from ratelimited_executor._core.limits.effects import Effects
     from ratelimited_executor._core.limits.limit import Limit, Ticket
-    from ratelimited_executor._core.rates import Rate
+    from ratelimited_executor._core.permits.rates import Rate
 
 __all__ = ["Bound", "CombinedPermits", "Pace"]
 

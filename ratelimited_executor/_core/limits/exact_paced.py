@@ -11,16 +11,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ratelimited_executor._core.exact import CALL_NS, window_of
 from ratelimited_executor._core.limits.paced import PACKED_COUNT, PacedLimit
 from ratelimited_executor._core.limits.window import WindowLimit
+from ratelimited_executor._core.permits.exact import CALL_NS, window_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from typing import Self
 
     from ratelimited_executor._core.limits.effects import Effects
-    from ratelimited_executor._core.rates import Rate
+    from ratelimited_executor._core.permits.rates import Rate
 
 __all__ = ["ExactPacedLimit"]
 

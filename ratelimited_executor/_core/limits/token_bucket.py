@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import Self
 
-    from ratelimited_executor._core.rates import Rate
+    from ratelimited_executor._core.permits.rates import Rate
 
 __all__ = ["TokenBucketLimit"]
 

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from typing import Self
 
     from ratelimited_executor._core.limits.effects import Effects
-    from ratelimited_executor._core.rates import Rate
+    from ratelimited_executor._core.permits.rates import Rate
 
 __all__ = ["WindowLimit"]
 

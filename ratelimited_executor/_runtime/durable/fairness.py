@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Final
 
 from ratelimited_executor._core.durable.tasks import NO_KEY, key_from
 from ratelimited_executor._core.durable.turns import place_of, share_for, turns_ahead, turns_of
-from ratelimited_executor._core.fair import Fair
-from ratelimited_executor._runtime.orders import isolated
+from ratelimited_executor._core.order.fair import Fair
+from ratelimited_executor._runtime.limits.orders import isolated
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable
 
     from ratelimited_executor._core.durable.tasks import Claimed, Turns
     from ratelimited_executor._runtime.durable.run import DurableRun
-    from ratelimited_executor._runtime.executor import RateLimitedExecutor
+    from ratelimited_executor._runtime.life.executor import RateLimitedExecutor
 
 __all__ = ["Fairness"]
 

@@ -20,7 +20,7 @@ from ratelimited_executor._runtime.arguments import (
     seconds_of,
     wall_of,
 )
-from ratelimited_executor._runtime.retrying import check_retry
+from ratelimited_executor._runtime.repeat.retrying import check_retry
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -6,15 +6,15 @@ import traceback
 from typing import TYPE_CHECKING, Any, Final
 
 from ratelimited_executor._core.durable.tasks import SPAN_MAX, End, TaskOutcome
-from ratelimited_executor._core.retries import Retry
+from ratelimited_executor._core.repeat.retries import Retry
 from ratelimited_executor._runtime.log import LOGGER
-from ratelimited_executor._runtime.retrying import pause_before_retry
+from ratelimited_executor._runtime.repeat.retrying import pause_before_retry
 from ratelimited_executor.exceptions import TaskDroppedError, TaskExpiredError
 
 if TYPE_CHECKING:
     from ratelimited_executor._core.durable.tasks import Claimed
-    from ratelimited_executor._runtime.handles import TaskHandle
-    from ratelimited_executor._runtime.hooks import RandomNumbers
+    from ratelimited_executor._runtime.task.handles import TaskHandle
+    from ratelimited_executor._runtime.time.hooks import RandomNumbers
 
 __all__ = ["LeaseOverError", "failure_of", "outcome_of"]
 

@@ -6,7 +6,7 @@ import asyncio
 import inspect
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from ratelimited_executor._core.records import TriedOnce
+from ratelimited_executor._core.queue.records import TriedOnce
 from ratelimited_executor._kernel.states import TaskState
 from ratelimited_executor._runtime.durable.current import CURRENT
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from ratelimited_executor._core.durable.tasks import Claimed
     from ratelimited_executor._runtime.durable.functions import DurableFunction
     from ratelimited_executor._runtime.durable.starting import Starting
-    from ratelimited_executor._runtime.handles import TaskHandle
+    from ratelimited_executor._runtime.task.handles import TaskHandle
 
 __all__ = ["DurableRun"]
 

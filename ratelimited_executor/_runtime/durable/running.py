@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 import anyio
 
 from ratelimited_executor._core.durable.tasks import SIZE_MAX, Claim, Claims, End, TaskOutcome, key_from
-from ratelimited_executor._core.rates import Rate
+from ratelimited_executor._core.permits.rates import Rate
 from ratelimited_executor._runtime.durable.fairness import Fairness
 from ratelimited_executor._runtime.durable.lease import Lease
 from ratelimited_executor._runtime.durable.outcomes import LeaseOverError, failure_of, outcome_of
@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     from ratelimited_executor._runtime.durable.codec import Codec
     from ratelimited_executor._runtime.durable.functions import DurableFunction
     from ratelimited_executor._runtime.durable.repeating import Repetitions
-    from ratelimited_executor._runtime.executor import RateLimitedExecutor
-    from ratelimited_executor._runtime.hooks import RandomNumbers
+    from ratelimited_executor._runtime.life.executor import RateLimitedExecutor
+    from ratelimited_executor._runtime.time.hooks import RandomNumbers
     from ratelimited_executor.abc import Clock, TaskStore
 
 __all__ = ["AHEAD_MAX", "DurableRunner", "DurableStatistics"]

@@ -14,15 +14,15 @@ from ratelimited_executor._core.durable.tasks import SIZE_MAX, DurableState, New
 from ratelimited_executor._core.durations import format_duration
 from ratelimited_executor._forks import check_process
 from ratelimited_executor._runtime.arguments import count_of, delay_of, flag_of, member_of, seconds_of, tz_of
-from ratelimited_executor._runtime.clock import SystemClock, clock_for
-from ratelimited_executor._runtime.cron import cron_times
 from ratelimited_executor._runtime.durable.codec import JSONCodec, check_codec
 from ratelimited_executor._runtime.durable.functions import DurableFunction, DurableRef, FunctionOptions, text_of
 from ratelimited_executor._runtime.durable.putting import Putting
 from ratelimited_executor._runtime.durable.repeating import Repetition, Repetitions, fixed_times
 from ratelimited_executor._runtime.durable.running import AHEAD_MAX, DurableRunner
 from ratelimited_executor._runtime.faces.base import ExecutorBase
-from ratelimited_executor._runtime.hooks import hooks_of
+from ratelimited_executor._runtime.repeat.cron import cron_times
+from ratelimited_executor._runtime.time.clock import SystemClock, clock_for
+from ratelimited_executor._runtime.time.hooks import hooks_of
 from ratelimited_executor.abc import TaskStore
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from ratelimited_executor._core.durable.tasks import LaneRow, RepetitionRow, TaskRow
     from ratelimited_executor._core.durations import DurationLike
     from ratelimited_executor._runtime.durable.codec import Codec
-    from ratelimited_executor._runtime.executor import RateLimitedExecutor
+    from ratelimited_executor._runtime.life.executor import RateLimitedExecutor
     from ratelimited_executor.abc import Clock
 
 P = ParamSpec("P")

@@ -6,13 +6,12 @@ import asyncio
 from threading import get_ident
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from ratelimited_executor._core.keys import KeyTable
-from ratelimited_executor._core.ordering import default_order
-from ratelimited_executor._core.rates import Rate
-from ratelimited_executor._core.retries import Retry
+from ratelimited_executor._core.keys.keys import KeyTable
+from ratelimited_executor._core.order.ordering import default_order
+from ratelimited_executor._core.permits.rates import Rate
+from ratelimited_executor._core.repeat.retries import Retry
 from ratelimited_executor._kernel.fields import ExecutorFields
 from ratelimited_executor._kernel.pacing import Pacing
-from ratelimited_executor._runtime import insight, listing
 from ratelimited_executor._runtime.arguments import (
     INHERITED,
     count_of,
@@ -22,9 +21,6 @@ from ratelimited_executor._runtime.arguments import (
     member_of,
     seconds_of,
 )
-from ratelimited_executor._runtime.assembly import assemble
-from ratelimited_executor._runtime.closing import Closing, check_loop
-from ratelimited_executor._runtime.coroutines import cancel_guarded
 from ratelimited_executor._runtime.faces.checks import (
     check_adaptive,
     check_name,
@@ -33,14 +29,18 @@ from ratelimited_executor._runtime.faces.checks import (
     rate_or_function,
     threads_of,
 )
-from ratelimited_executor._runtime.keys import KeyLimits
-from ratelimited_executor._runtime.launch import Threads
-from ratelimited_executor._runtime.manager import ManagerBase
-from ratelimited_executor._runtime.observing import Listeners
-from ratelimited_executor._runtime.plan import PolicyPlan, read_rates, read_resources
-from ratelimited_executor._runtime.policy import Paced, Part, Policy, WhenFull, check_key_rate, rule_of
-from ratelimited_executor._runtime.retrying import check_retry
-from ratelimited_executor._runtime.settings import Settings
+from ratelimited_executor._runtime.insight import insight, listing
+from ratelimited_executor._runtime.insight.observing import Listeners
+from ratelimited_executor._runtime.life.assembly import assemble
+from ratelimited_executor._runtime.life.closing import Closing, check_loop
+from ratelimited_executor._runtime.life.manager import ManagerBase
+from ratelimited_executor._runtime.life.settings import Settings
+from ratelimited_executor._runtime.limits.keys import KeyLimits
+from ratelimited_executor._runtime.limits.plan import PolicyPlan, read_rates, read_resources
+from ratelimited_executor._runtime.limits.policy import Paced, Part, Policy, WhenFull, check_key_rate, rule_of
+from ratelimited_executor._runtime.repeat.retrying import check_retry
+from ratelimited_executor._runtime.task.coroutines import cancel_guarded
+from ratelimited_executor._runtime.task.launch import Threads
 from ratelimited_executor.abc import Fleet
 from ratelimited_executor.exceptions import (
     ExecutorNotStartedError,
@@ -53,20 +53,20 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Hashable, Mapping, Sequence
     from types import TracebackType
 
-    from ratelimited_executor._core.adaptive import Adaptive
     from ratelimited_executor._core.durations import DurationLike
-    from ratelimited_executor._core.fair import Fair
-    from ratelimited_executor._core.ordering import Order, TaskView
-    from ratelimited_executor._core.rates import RateLike
-    from ratelimited_executor._runtime.cycle import CycleHandle
+    from ratelimited_executor._core.order.fair import Fair
+    from ratelimited_executor._core.order.ordering import Order, TaskView
+    from ratelimited_executor._core.permits.adaptive import Adaptive
+    from ratelimited_executor._core.permits.rates import RateLike
     from ratelimited_executor._runtime.faces.parts import FaceParts
-    from ratelimited_executor._runtime.handles import TaskHandle
-    from ratelimited_executor._runtime.insight import Explanation, Statistics
-    from ratelimited_executor._runtime.intake import Intake
-    from ratelimited_executor._runtime.observing import Listener
-    from ratelimited_executor._runtime.quota import Quota
-    from ratelimited_executor._runtime.repeating import RepeatingHandle
-    from ratelimited_executor._runtime.runner import Runner
+    from ratelimited_executor._runtime.insight.insight import Explanation, Statistics
+    from ratelimited_executor._runtime.insight.observing import Listener
+    from ratelimited_executor._runtime.limits.quota import Quota
+    from ratelimited_executor._runtime.repeat.cycle import CycleHandle
+    from ratelimited_executor._runtime.repeat.repeating import RepeatingHandle
+    from ratelimited_executor._runtime.task.handles import TaskHandle
+    from ratelimited_executor._runtime.task.intake import Intake
+    from ratelimited_executor._runtime.time.runner import Runner
     from ratelimited_executor.abc import Peers
     from ratelimited_executor.typing import RatesLike
 
@@ -583,7 +583,7 @@ class ExecutorBase(ExecutorFields):
             self._home = loop if isinstance(loop, asyncio.BaseEventLoop) else _Home(loop)
 
     def _listen(self, listener: Listener) -> Callable[[], None]:
-        """Notify a listener of all tasks from now on, see ``observing.py``; return a function that ends it.
+        """Notify a listener of all tasks from now on, see ``_runtime/insight/observing.py``; return a function that ends it.
 
         Raises:
             WrongLoopError: from another thread or event loop.

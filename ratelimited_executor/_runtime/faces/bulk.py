@@ -20,11 +20,11 @@ from ratelimited_executor._kernel.due_order import in_due_order
 from ratelimited_executor._kernel.records import TaskClass
 from ratelimited_executor._kernel.states import TaskState
 from ratelimited_executor._runtime.arguments import INHERITED, callable_of, count_of, delay_of, key_of, wall_of
-from ratelimited_executor._runtime.batches import BatchHandle, feed
-from ratelimited_executor._runtime.coroutines import cancel_guarded
 from ratelimited_executor._runtime.faces.tasks import TaskFace, check_context, make_options
-from ratelimited_executor._runtime.policy import WhenFull
-from ratelimited_executor._runtime.retrying import check_retry
+from ratelimited_executor._runtime.limits.policy import WhenFull
+from ratelimited_executor._runtime.repeat.retrying import check_retry
+from ratelimited_executor._runtime.task.batches import BatchHandle, feed
+from ratelimited_executor._runtime.task.coroutines import cancel_guarded
 
 if TYPE_CHECKING:
     import contextvars
@@ -32,11 +32,11 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from ratelimited_executor._core.durations import DurationLike
-    from ratelimited_executor._core.keys import KeyTable
-    from ratelimited_executor._core.retries import Retry
-    from ratelimited_executor._runtime.batches import Items
-    from ratelimited_executor._runtime.handles import TaskHandle
-    from ratelimited_executor._runtime.intake import Intake
+    from ratelimited_executor._core.keys.keys import KeyTable
+    from ratelimited_executor._core.repeat.retries import Retry
+    from ratelimited_executor._runtime.task.batches import Items
+    from ratelimited_executor._runtime.task.handles import TaskHandle
+    from ratelimited_executor._runtime.task.intake import Intake
     from ratelimited_executor.typing import BatchOptions, CostLike
 
 __all__ = ["BulkFace"]

@@ -6,9 +6,9 @@ import concurrent.futures
 from collections.abc import Mapping
 from typing import Any, Final
 
-from ratelimited_executor._core.adaptive import Adaptive
-from ratelimited_executor._core.fair import Fair
-from ratelimited_executor._core.rates import Rate
+from ratelimited_executor._core.order.fair import Fair
+from ratelimited_executor._core.permits.adaptive import Adaptive
+from ratelimited_executor._core.permits.rates import Rate
 from ratelimited_executor._runtime.arguments import callable_of, count_of
 
 __all__ = [

@@ -11,15 +11,15 @@ from ratelimited_executor._kernel.buckets import name_of
 from ratelimited_executor._runtime.arguments import INHERITED, callable_of, count_of, name_or_none, seconds_of
 from ratelimited_executor._runtime.faces.bulk import BulkFace
 from ratelimited_executor._runtime.faces.tasks import make_options
-from ratelimited_executor._runtime.retrying import check_retry
+from ratelimited_executor._runtime.repeat.retrying import check_retry
 from ratelimited_executor.abc import Progress
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterable, Awaitable, Callable, Hashable, Iterable
 
     from ratelimited_executor._core.durations import DurationLike
-    from ratelimited_executor._runtime.batches import BatchHandle
-    from ratelimited_executor._runtime.cycle import CycleHandle
+    from ratelimited_executor._runtime.repeat.cycle import CycleHandle
+    from ratelimited_executor._runtime.task.batches import BatchHandle
     from ratelimited_executor.typing import CostLike
 
 __all__ = ["CycleFace"]
@@ -82,7 +82,7 @@ class CycleFace(BulkFace):
             TypeError: if an argument has a wrong type.
             ValueError: if it is out of range.
         """
-        from ratelimited_executor._runtime.cycle import CycleHandle, CyclePlan  # noqa: PLC0415  # most programs have no cycles
+        from ratelimited_executor._runtime.repeat.cycle import CycleHandle, CyclePlan  # noqa: PLC0415  # most programs have no cycles
         from ratelimited_executor.spread.slots import CycleSlots  # noqa: PLC0415  # as above
 
         self._admit(0)
@@ -143,12 +143,12 @@ def _store_of(progress: Progress | str | PathLike[str] | None, *, has_files: boo
         TypeError: if ``every`` does not accept it.
         ValueError: if the path is empty.
     """
-    from ratelimited_executor.stores.memory import MemoryProgress  # noqa: PLC0415  # most programs have no cycles
+    from ratelimited_executor.stores.progress.memory import MemoryProgress  # noqa: PLC0415  # most programs have no cycles
 
     if progress is None:
         return MemoryProgress()
     if isinstance(progress, (str, PathLike)):
-        from ratelimited_executor.stores.sqlite import SQLiteProgress  # noqa: PLC0415  # most programs have no cycles
+        from ratelimited_executor.stores.progress.sqlite import SQLiteProgress  # noqa: PLC0415  # most programs have no cycles
 
         if not fspath(progress):
             raise ValueError("progress must be the path of a file, got an empty str")

@@ -11,7 +11,7 @@ import anyio
 
 from ratelimited_executor._runtime.arguments import INHERITED, NOT_GIVEN, key_of
 from ratelimited_executor._runtime.faces.tasks import TaskFace, make_options
-from ratelimited_executor._runtime.permit import Permit, take_now
+from ratelimited_executor._runtime.task.permit import Permit, take_now
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Hashable

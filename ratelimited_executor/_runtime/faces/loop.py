@@ -14,18 +14,18 @@ from ratelimited_executor._kernel.calendar import LARGE_COUNT
 from ratelimited_executor._kernel.choice import two_bodies
 from ratelimited_executor._kernel.timeline import FAR_SECONDS
 from ratelimited_executor._runtime.arguments import callable_of, number_of
-from ratelimited_executor._runtime.clock import next_tick
 from ratelimited_executor._runtime.faces.base import ExecutorBase
 from ratelimited_executor._runtime.faces.tasks import check_context
-from ratelimited_executor._runtime.handles import CallHandle
-from ratelimited_executor._runtime.traced import traced
+from ratelimited_executor._runtime.task.handles import CallHandle
+from ratelimited_executor._runtime.task.traced import traced
+from ratelimited_executor._runtime.time.clock import next_tick
 
 if TYPE_CHECKING:
     import asyncio
     import contextvars
     from collections.abc import Callable
 
-    from ratelimited_executor._runtime.intake import Intake
+    from ratelimited_executor._runtime.task.intake import Intake
 
 __all__ = ["LoopFace"]
 

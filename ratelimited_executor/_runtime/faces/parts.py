@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
-from ratelimited_executor._runtime.cycle import CycleParts
-from ratelimited_executor._runtime.insight import Insights
-from ratelimited_executor._runtime.observing import ObservableParts
-from ratelimited_executor._runtime.permit import PermitParts
+from ratelimited_executor._runtime.insight.insight import Insights
+from ratelimited_executor._runtime.insight.observing import ObservableParts
+from ratelimited_executor._runtime.repeat.cycle import CycleParts
+from ratelimited_executor._runtime.task.permit import PermitParts
 
 if TYPE_CHECKING:
-    from ratelimited_executor._runtime.keys import Keys
-    from ratelimited_executor._runtime.launch import Threads
+    from ratelimited_executor._runtime.limits.keys import Keys
+    from ratelimited_executor._runtime.task.launch import Threads
 
 __all__ = ["FaceParts"]
 

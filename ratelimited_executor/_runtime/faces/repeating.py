@@ -5,10 +5,9 @@ from __future__ import annotations
 from datetime import UTC
 from typing import TYPE_CHECKING, Any, TypeVarTuple
 
-from ratelimited_executor._core.records import Options
-from ratelimited_executor._core.repeating import MissedTick, OnError
+from ratelimited_executor._core.queue.records import Options
+from ratelimited_executor._core.repeat.repeating import MissedTick, OnError
 from ratelimited_executor._kernel.buckets import name_of
-from ratelimited_executor._runtime import schedules
 from ratelimited_executor._runtime.arguments import (
     INHERITED,
     callable_of,
@@ -20,9 +19,10 @@ from ratelimited_executor._runtime.arguments import (
     seconds_of,
     tz_of,
 )
-from ratelimited_executor._runtime.cron import cron_times
 from ratelimited_executor._runtime.faces.tasks import TaskFace, make_options
-from ratelimited_executor._runtime.repeating import RepeatingHandle
+from ratelimited_executor._runtime.repeat import schedules
+from ratelimited_executor._runtime.repeat.cron import cron_times
+from ratelimited_executor._runtime.repeat.repeating import RepeatingHandle
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from ratelimited_executor._core.durations import DurationLike
     from ratelimited_executor._runtime.faces.tasks import Rare
-    from ratelimited_executor._runtime.intake import Intake
+    from ratelimited_executor._runtime.task.intake import Intake
     from ratelimited_executor.typing import CostLike
 
 __all__ = ["RepeatingFace"]

@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from threading import get_ident
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar, TypeVarTuple, Unpack, overload
 
-from ratelimited_executor._core.keys import given_key
-from ratelimited_executor._core.records import PERMITS, Charge, KeyOptions, Options
-from ratelimited_executor._core.retries import Attempts
+from ratelimited_executor._core.keys.keys import given_key
+from ratelimited_executor._core.queue.records import PERMITS, Charge, KeyOptions, Options
+from ratelimited_executor._core.repeat.retries import Attempts
 from ratelimited_executor._kernel.choice import two_bodies
 from ratelimited_executor._kernel.records import TaskClass
 from ratelimited_executor._runtime.arguments import (
@@ -28,13 +28,13 @@ from ratelimited_executor._runtime.arguments import (
     wall_of,
 )
 from ratelimited_executor._runtime.faces.base import ExecutorBase
-from ratelimited_executor._runtime.futures import FuturesFace, call_on_loop
-from ratelimited_executor._runtime.handles import TaskHandle
-from ratelimited_executor._runtime.intake import add_wall
-from ratelimited_executor._runtime.policy import check_key_rate, limit_of_key, rule_of
-from ratelimited_executor._runtime.retrying import check_retry
-from ratelimited_executor._runtime.slots import slots_of
-from ratelimited_executor._runtime.traced import traced
+from ratelimited_executor._runtime.limits.policy import check_key_rate, limit_of_key, rule_of
+from ratelimited_executor._runtime.limits.slots import slots_of
+from ratelimited_executor._runtime.repeat.retrying import check_retry
+from ratelimited_executor._runtime.task.handles import TaskHandle
+from ratelimited_executor._runtime.task.intake import add_wall
+from ratelimited_executor._runtime.task.traced import traced
+from ratelimited_executor._runtime.threads.futures import FuturesFace, call_on_loop
 
 if TYPE_CHECKING:
     import concurrent.futures
@@ -42,8 +42,8 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from ratelimited_executor._core.durations import DurationLike
-    from ratelimited_executor._runtime.intake import Intake
-    from ratelimited_executor._runtime.slots import SlotSet
+    from ratelimited_executor._runtime.limits.slots import SlotSet
+    from ratelimited_executor._runtime.task.intake import Intake
     from ratelimited_executor.typing import ScheduleOptions, SubmitOptions
 
 __all__ = ["INHERITED", "TaskFace", "check_context", "make_options"]

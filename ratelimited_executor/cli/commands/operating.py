@@ -39,7 +39,7 @@ def peers(**options: Any) -> None:
 
     Exit status: 0 shown; 1 the group shares no limits; 2 bad usage, or Redis cannot be read; 130 interrupted.
     """
-    from ratelimited_executor.cli.peers_command import PeersOptions, show_peers  # noqa: PLC0415  # other commands do without
+    from ratelimited_executor.cli.operate.peers_command import PeersOptions, show_peers  # noqa: PLC0415  # other commands do without
 
     with errors_as_usage():
         status = show_peers(PeersOptions(**options))
@@ -72,7 +72,7 @@ def dashboard(**options: Any) -> None:
 
     Exit status: 2 bad usage, or Redis cannot be read; 130 interrupted.
     """
-    from ratelimited_executor.cli.dashboard_command import DashboardOptions, serve  # noqa: PLC0415  # other commands do without
+    from ratelimited_executor.cli.operate.dashboard_command import DashboardOptions, serve  # noqa: PLC0415  # other commands do without
 
     with errors_as_usage():
         status = serve(DashboardOptions(**options))
@@ -108,7 +108,7 @@ def slots(**options: Any) -> None:
 
     Exit status: 0 done; 1 the group has no slots, or a release was not confirmed; 2 bad usage, or Redis cannot be read.
     """
-    from ratelimited_executor.cli.slots_command import SlotsOptions, show_slots  # noqa: PLC0415  # other commands do without
+    from ratelimited_executor.cli.operate.slots_command import SlotsOptions, show_slots  # noqa: PLC0415  # other commands do without
 
     with errors_as_usage():
         status = show_slots(SlotsOptions(**options), confirm=lambda question: click.confirm(question, err=True))
@@ -158,7 +158,7 @@ def tasks(**options: Any) -> None:
     Exit status: 0 done; 1 a task or repetition that you named does not exist, a task to requeue is not a dead
     letter, or --check found dead letters or tasks that were set aside; 2 bad usage, or the store cannot be used.
     """
-    from ratelimited_executor.cli.tasks_command import TasksOptions, show_tasks  # noqa: PLC0415  # other commands do without
+    from ratelimited_executor.cli.operate.tasks_command import TasksOptions, show_tasks  # noqa: PLC0415  # other commands do without
 
     with errors_as_usage():
         status = show_tasks(TasksOptions(**options))

@@ -9,8 +9,8 @@ from typing import Any
 import click
 
 from ratelimited_executor.cli.commands.arguments import Duration, RateText, errors_as_usage, loop_factory
-from ratelimited_executor.cli.options import RunOptions, check_threads
-from ratelimited_executor.cli.run_command import run as run_job
+from ratelimited_executor.cli.run.command import run as run_job
+from ratelimited_executor.cli.run.options import RunOptions, check_threads
 from ratelimited_executor.cli.targets import load_target
 
 __all__ = ["demo", "run"]

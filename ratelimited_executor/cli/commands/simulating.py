@@ -16,7 +16,7 @@ __all__ = ["forecast", "simulate"]
 def _list_strategies(context: click.Context, _: click.Parameter, is_wanted: bool) -> None:
     """Print the strategies and exit."""
     if is_wanted and not context.resilient_parsing:
-        from ratelimited_executor.cli.scenarios import strategies_text  # noqa: PLC0415  # nothing else needs the simulator
+        from ratelimited_executor.cli.simulate.scenarios import strategies_text  # noqa: PLC0415  # nothing else needs the simulator
 
         click.echo(strategies_text())
         context.exit()
@@ -67,7 +67,7 @@ def simulate(**options: Any) -> None:
 
     Exit status: 0 simulated; 2 bad usage; 130 interrupted: --resume continues.
     """
-    from ratelimited_executor.cli.simulate_command import SimulateOptions, run_simulations  # noqa: PLC0415  # nothing else needs it
+    from ratelimited_executor.cli.simulate.simulate_command import SimulateOptions, run_simulations  # noqa: PLC0415  # nothing else needs it
 
     with errors_as_usage():
         status = run_simulations(SimulateOptions(**options))
@@ -121,7 +121,7 @@ def forecast(**options: Any) -> None:
 
     Exit status: 0 more likely than not in time; 1 more likely late; 2 bad usage; 130 interrupted.
     """
-    from ratelimited_executor.cli.forecast_command import ForecastOptions, run_forecast  # noqa: PLC0415  # nothing else needs it
+    from ratelimited_executor.cli.simulate.forecast_command import ForecastOptions, run_forecast  # noqa: PLC0415  # nothing else needs it
 
     with errors_as_usage():
         status = run_forecast(ForecastOptions(**options))

@@ -2,17 +2,17 @@
 
 import pytest
 
-from ratelimited_executor._core.fair import Fair
+from ratelimited_executor._core.order.fair import Fair
 from ratelimited_executor._core.fleet.demand import Demand
-from ratelimited_executor._core.key_gate import KeyGate
+from ratelimited_executor._core.keys.gate import KeyGate
 from ratelimited_executor._core.limits.combined import CombinedPermits
 from ratelimited_executor._core.limits.paced import PacedLimit
-from ratelimited_executor._core.ordering import default_order
+from ratelimited_executor._core.order.ordering import default_order
 from ratelimited_executor._kernel.pacing import Pacing
-from ratelimited_executor._core.permits import PermitGrid
-from ratelimited_executor._core.queue import TaskQueue
-from ratelimited_executor._core.rates import Rate
-from ratelimited_executor._core.records import PERMITS, Charge, Options
+from ratelimited_executor._core.permits.permits import PermitGrid
+from ratelimited_executor._core.queue.queue import TaskQueue
+from ratelimited_executor._core.permits.rates import Rate
+from ratelimited_executor._core.queue.records import PERMITS, Charge, Options
 from ratelimited_executor._kernel.timeline import Timeline
 
 NS = 1_000_000_000

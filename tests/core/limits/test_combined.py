@@ -11,10 +11,10 @@ from ratelimited_executor._core.limits.limit import Limit
 from ratelimited_executor._core.limits.quota import QuotaLimit
 from ratelimited_executor._core.limits.token_bucket import TokenBucketLimit
 from ratelimited_executor._core.limits.window import WindowLimit
-from ratelimited_executor._core.permits import PermitGrid
+from ratelimited_executor._core.permits.permits import PermitGrid
 from ratelimited_executor._kernel.admission import UNLIMITED
-from ratelimited_executor._core.rates import Rate
-from ratelimited_executor._core.records import PERMITS
+from ratelimited_executor._core.permits.rates import Rate
+from ratelimited_executor._core.queue.records import PERMITS
 
 from ...helpers import examples
 

@@ -7,10 +7,10 @@ from hypothesis import strategies as st
 
 from ratelimited_executor._core.fleet.budget import BudgetLimit, HeldTicket, TicketBudget
 from ratelimited_executor._core.fleet.clock import ServerClock
-from ratelimited_executor._core.permits import PermitGrid
+from ratelimited_executor._core.permits.permits import PermitGrid
 from ratelimited_executor._kernel.admission import UNLIMITED
-from ratelimited_executor._core.rates import Rate
-from ratelimited_executor._core.records import PERMITS
+from ratelimited_executor._core.permits.rates import Rate
+from ratelimited_executor._core.queue.records import PERMITS
 
 from ...helpers import examples
 from .histories import INFINITE, NS, RATES, SLACK, START, Rates, Start, histories

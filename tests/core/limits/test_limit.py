@@ -12,7 +12,7 @@ from ratelimited_executor._core.limits.token_bucket import TokenBucketLimit
 from ratelimited_executor._core.limits.effects import begin
 from ratelimited_executor._core.limits.window import WindowLimit
 from ratelimited_executor._kernel.admission import UNLIMITED
-from ratelimited_executor._core.rates import Rate
+from ratelimited_executor._core.permits.rates import Rate
 
 from ...helpers import examples
 from .histories import DEPTH, INFINITE, NS, SLACK, START, STEPS, WHOLE_RATES

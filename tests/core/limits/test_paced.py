@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ratelimited_executor._core.limits.paced import PacedLimit
-from ratelimited_executor._core.rates import Rate
+from ratelimited_executor._core.permits.rates import Rate
 
 from ...helpers import examples
 from .histories import NS, RATES, SLACK, START, histories, play

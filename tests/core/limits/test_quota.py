@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ratelimited_executor._core.limits.quota import PERIOD_COUNT, QuotaLimit
-from ratelimited_executor._core.rates import Rate
+from ratelimited_executor._core.permits.rates import Rate
 
 from ...helpers import examples
 

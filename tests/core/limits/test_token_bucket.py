@@ -6,7 +6,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from ratelimited_executor._core.limits.token_bucket import TokenBucketLimit
-from ratelimited_executor._core.rates import Rate
+from ratelimited_executor._core.permits.rates import Rate
 
 from ...helpers import examples
 from .histories import DEPTH, NS, RATES, START, STEPS, histories, play

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ratelimited_executor._core.limits.window import WindowLimit
-from ratelimited_executor._core.rates import Rate
+from ratelimited_executor._core.permits.rates import Rate
 
 from ...helpers import examples
 from .histories import NS, READING, SLACK, START, WHOLE_RATES, Start, histories, play

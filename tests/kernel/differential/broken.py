@@ -19,11 +19,11 @@ from ratelimited_executor._kernel.buckets import RECORD, Bucket
 from ratelimited_executor._kernel.due_order import DueOrder
 from ratelimited_executor._kernel.pacing import SpreadPlan
 from ratelimited_executor._kernel.stretch import Stretch
-from ratelimited_executor._runtime import starting
-from ratelimited_executor._runtime.accounts import Accounts
-from ratelimited_executor._runtime.callbacks import DoneCallbacks
-from ratelimited_executor._runtime.contexts import SharedContexts
-from ratelimited_executor._runtime.handles import CallHandle, TaskHandle
+from ratelimited_executor._runtime.task import starting
+from ratelimited_executor._runtime.task.accounts import Accounts
+from ratelimited_executor._runtime.task.callbacks import DoneCallbacks
+from ratelimited_executor._runtime.task.contexts import SharedContexts
+from ratelimited_executor._runtime.task.handles import CallHandle, TaskHandle
 
 
 def _wrap(owner: type, name: str, make: Callable[[Callable[..., Any]], Callable[..., Any]]) -> Callable[[], None]:

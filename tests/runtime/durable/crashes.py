@@ -27,8 +27,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ratelimited_executor import RateLimitedExecutor, Retry
-from ratelimited_executor._runtime.clock import clock_for
-from ratelimited_executor._runtime.hooks import hooks_of
+from ratelimited_executor._runtime.time.clock import clock_for
+from ratelimited_executor._runtime.time.hooks import hooks_of
 from ratelimited_executor.durable import DurableState, DurableTasks, LaneFail, MemoryStore, SQLiteStore
 from ratelimited_executor.stores import sqlite_file
 from ratelimited_executor.stores.tasks import sqlite

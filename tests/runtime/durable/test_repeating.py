@@ -6,8 +6,8 @@ from datetime import UTC, datetime
 import pytest
 
 from ratelimited_executor import Retry, RetryLater
-from ratelimited_executor._runtime.cron import cron_times
 from ratelimited_executor._runtime.durable.repeating import Repetition, fixed_times
+from ratelimited_executor._runtime.repeat.cron import cron_times
 from ratelimited_executor.durable import DurableState
 
 from .conftest import Process

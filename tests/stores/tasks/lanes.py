@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ratelimited_executor._core.durable.tasks import NewTask
-from ratelimited_executor._runtime.clock import SystemClock
+from ratelimited_executor._runtime.time.clock import SystemClock
 from ratelimited_executor.durable import PostgresStore, SQLiteStore
 
 

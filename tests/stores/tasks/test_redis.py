@@ -21,7 +21,7 @@ from redis.asyncio.cluster import RedisCluster
 
 from ratelimited_executor import RateLimitedExecutor, StoreUnavailableError
 from ratelimited_executor._core.durable.tasks import Beat, Claim, DurableState, End, NewTask, TaskOutcome, Ref, Turns
-from ratelimited_executor._runtime.clock import SystemClock
+from ratelimited_executor._runtime.time.clock import SystemClock
 from ratelimited_executor.durable import DurableTasks, RedisStore
 from ratelimited_executor.stores.tasks import redis as module
 from ratelimited_executor.stores.tasks.redis_layout import SCRIPTS, rank_of

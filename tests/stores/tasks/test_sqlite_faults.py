@@ -15,7 +15,7 @@ import pytest
 
 from ratelimited_executor import RateLimitedExecutor, StoreUnavailableError
 from ratelimited_executor._core.durable.tasks import Claim, DurableState, End, NewTask, TaskOutcome
-from ratelimited_executor._runtime.clock import SystemClock
+from ratelimited_executor._runtime.time.clock import SystemClock
 from ratelimited_executor.durable import DurableTasks, SQLiteStore
 from ratelimited_executor.stores import sqlite_file
 
@@ -270,7 +270,7 @@ async def test_file_that_is_gone_takes_no_more_puts(tmp_path, clock, how):
 CHECKPOINTER = """
     import asyncio, sys
     from ratelimited_executor._core.durable.tasks import Claim, End, NewTask, Outcome
-    from ratelimited_executor._runtime.clock import SystemClock
+    from ratelimited_executor._runtime.time.clock import SystemClock
     from ratelimited_executor.durable import SQLiteStore
 
     async def main():

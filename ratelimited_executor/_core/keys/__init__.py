@@ -1,0 +1,1 @@
+"""Keys of tasks, and which of them may start a task now."""

@@ -1,0 +1,1 @@
+"""The order in which due tasks start: what users choose, and the ready queues that keep it."""

@@ -1,0 +1,1 @@
+"""The time of an executor: the clock that it reads, and what wakes the event loop for it."""

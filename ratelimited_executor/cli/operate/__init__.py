@@ -1,0 +1,1 @@
+"""The commands that show and change what runs elsewhere: ``peers``, ``slots``, ``tasks``, ``dashboard``."""

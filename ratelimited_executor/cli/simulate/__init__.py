@@ -1,0 +1,1 @@
+"""The commands that run scenarios in virtual time: ``simulate`` and ``forecast``."""

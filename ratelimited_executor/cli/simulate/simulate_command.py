@@ -1,0 +1,352 @@
+"""``simulate`` from its options to its exit status: runs scenarios, shows progress and summary, writes a report."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from ratelimited_executor._core.durations import format_duration
+from ratelimited_executor.cli.exits import CommandError, ExitStatus
+from ratelimited_executor.cli.simulate.progress import describe_run, show_runs
+from ratelimited_executor.cli.simulate.scenarios import describe_error, load_scenarios
+from ratelimited_executor.simulation import CRITERIA, RunResult, compare, simulate
+from ratelimited_executor.simulation.database import read_properties, run_files
+from ratelimited_executor.simulation.limits import NAME_BYTES_MAX
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from ratelimited_executor.simulation import Comparison, Criterion, RunProgress, Scenario
+
+__all__ = ["SimulateOptions", "run_simulations"]
+
+_PAGE = "report.html"
+_EXECUTOR_COUNT_MAX = 4  # with more executors, only the total is shown
+_SHOWN_SECONDS = 1e-4  # a shorter delay counts as none
+_DAY_SECONDS = 86_400.0
+_PLAIN_WIDTH = 1000  # for a pipe, so that nothing is cut off
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SimulateOptions:
+    """The command line of ``simulate``, each option valid by itself."""
+
+    scenarios: tuple[str, ...]
+    days: float | None = None
+    seed: int = 0
+    step: float = 60.0
+    samples: bool = False
+    output: Path | None = None
+    force: bool = False
+    resume: bool = False
+    report: bool = True
+    settings: tuple[str, ...] = ()
+    is_comparison: bool = False
+    quiet: bool = False
+
+
+def run_simulations(options: SimulateOptions, *, console: Console | None = None) -> ExitStatus:
+    """Run one scenario, or compare several.
+
+    Args:
+        options: the command line.
+        console: the output for progress and tables; standard output by default.
+
+    Returns:
+        DONE, or INTERRUPTED if a signal stopped it; the simulation up to that time is written.
+
+    Raises:
+        CommandError: for an error that the user can correct.
+    """
+    console = console or Console(emoji=False)
+    if not console.is_terminal:
+        console.width = _PLAIN_WIDTH
+    if options.resume and options.force:
+        raise CommandError("--resume continues an existing run, and --force removes it: give only one of them")
+    scenarios = load_scenarios(options.scenarios, options.settings)
+    if options.is_comparison and len(scenarios) < 2:
+        raise CommandError("--compare needs at least two scenarios")
+    if options.report:
+        _check_extra()
+    directory = options.output or Path(
+        f"simulation-{'comparison' if len(scenarios) > 1 else _file_name(scenarios[0].name)}"
+    )
+    for scenario in scenarios:
+        if len(os.fsencode(_file_name(scenario.name))) > NAME_BYTES_MAX:
+            raise CommandError(
+                f"the name of a scenario must have at most {NAME_BYTES_MAX} bytes, because its files have that name, got "
+                f"{scenario.name[:40]!r}..."
+            )
+    files = {scenario.name: directory / f"{_file_name(scenario.name)}.sqlite3" for scenario in scenarios}
+    if len(set(files.values())) < len(files):
+        raise CommandError("two scenarios would have the same file: give one of them another name")
+    _prepare(directory, list(files.values()), options)
+    results: dict[str, RunResult] = {}
+    for scenario in scenarios:
+        with _set_aside(files[scenario.name], is_wanted=options.force):
+            results[scenario.name] = _run(
+                scenario, files[scenario.name], options, console, is_one_of_many=len(scenarios) > 1
+            )
+        if results[scenario.name].status != "finished":
+            break
+    stopped = next((result for result in results.values() if result.status != "finished"), None)
+    _print_results(console, results, is_comparison=len(scenarios) > 1 and stopped is None)
+    for name in results:
+        console.print(f"Database: {files[name]}", highlight=False, markup=False, soft_wrap=True)
+    if options.report:
+        _write_report([files[name] for name in results], directory, console)
+    if stopped is None:
+        return ExitStatus.DONE
+    where = (
+        "while the past was made again: the database is as it was"
+        if stopped.is_replaying
+        else (f"at {format_duration(stopped.summary.seconds)} of {format_duration(stopped.total)}")
+    )
+    console.print(f"Stopped {where}. The same command with --resume goes on.", highlight=False, soft_wrap=True)
+    return ExitStatus.INTERRUPTED
+
+
+# Running.
+
+
+def _run(
+    scenario: Scenario, file: Path, options: SimulateOptions, console: Console, *, is_one_of_many: bool
+) -> RunResult:
+    resume = options.resume and file.exists()
+    with _stopping() as is_stopped, show_runs(console, scenario.name, is_quiet=options.quiet) as show:
+
+        def on_progress(progress: RunProgress) -> bool:
+            show(progress.seconds, progress.total, describe_run(progress))
+            return is_stopped()
+
+        options_of_run: dict[str, Any] = {"database": file, "resume": resume}
+        try:
+            if resume and is_one_of_many and _is_through(file, scenario.days if options.days is None else options.days):
+                options_of_run = {"database": None, "resume": False}  # it is repeated for the comparison
+            return simulate(
+                scenario,
+                days=options.days,
+                seed=options.seed,
+                step=options.step,
+                samples=options.samples,
+                on_progress=on_progress,
+                **options_of_run,
+            )
+        except (Exception, SystemExit) as error:  # the scenario's own code runs here, and may raise anything
+            raise CommandError(f"{scenario.name}: {describe_error(error)}") from error
+
+
+@contextmanager
+def _stopping() -> Iterator[Callable[[], bool]]:
+    """Treat SIGINT and SIGTERM as a request to stop after the step; the second one stops at once."""
+    asked = 0
+
+    def ask(number: int, frame: Any) -> None:  # noqa: ARG001  # the shape of a signal handler
+        nonlocal asked
+        asked += 1
+        if asked > 1:
+            raise KeyboardInterrupt
+
+    before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield lambda: asked > 0
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+# Files.
+
+
+def _file_name(name: str) -> str:
+    """Return a file name that is valid on all systems."""
+    return re.sub(r"[^\w.,=\[\] -]", "_", name)
+
+
+def _is_through(file: Path, days: float) -> bool:
+    """True if a run is finished."""
+    return float(read_properties(file).get("reached", 0.0)) >= days * _DAY_SECONDS
+
+
+def _prepare(directory: Path, files: Sequence[Path], options: SimulateOptions) -> None:
+    """Create the directory, and check the files already in it."""
+    if directory.exists() and not directory.is_dir():
+        raise CommandError(f"--output must be a directory, {directory} is a file")
+    runs = [file for file in files if file.exists()]
+    page = directory / _PAGE
+    there = [*runs, page] if options.report and page.exists() else runs
+    if there and not (options.force or options.resume):
+        raise CommandError(
+            f"{there[0]} already exists: --resume continues it, --force starts again, --output DIR writes elsewhere"
+        )
+    if options.resume and not runs:
+        raise CommandError(f"there is nothing to resume in {directory}")
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise CommandError(f"--output: {error}") from error
+
+
+@contextmanager
+def _set_aside(file: Path, *, is_wanted: bool) -> Iterator[None]:
+    """Set aside the database of an earlier run, and restore it if no new one has replaced it.
+
+    If the process is killed, the old database stays as NAME.before; the next run with --force keeps it until it has a
+    new one.
+    """
+    asides = run_files(file.with_name(f"{file.name}.before"))
+    parts = dict(zip(run_files(file), asides, strict=True))
+    is_aside = asides[0].exists()
+    try:
+        for part, aside in parts.items() if is_wanted else ():
+            if is_aside:  # the current file is of a killed run
+                part.unlink(missing_ok=True)
+            elif part.exists():
+                part.replace(aside)
+    except OSError as error:
+        raise CommandError(f"--force: {error}") from error
+    is_through = False
+    try:
+        yield
+        is_through = True
+    finally:
+        is_replaced = file.exists() and (is_wanted or is_through)
+        for part, aside in parts.items():
+            if is_replaced:
+                aside.unlink(missing_ok=True)
+            elif aside.exists() and is_wanted:
+                aside.replace(part)
+
+
+def _check_extra() -> None:
+    for name in ("matplotlib", "plotly"):
+        if find_spec(name) is None:
+            raise CommandError(
+                f"the report needs {name}: pip install 'ratelimited-executor[simulate]', or give --no-report"
+            )
+
+
+def _write_report(files: Sequence[Path], directory: Path, console: Console) -> None:
+    from ratelimited_executor.simulation.report import write_report  # noqa: PLC0415  # plotly and matplotlib load here
+
+    pictures = directory / "plots"
+    try:
+        page, *pngs = write_report(files, directory / _PAGE, pictures=pictures)
+    except (ArithmeticError, OSError, ValueError) as error:  # from a database that was edited
+        raise CommandError(f"the report cannot be written: {error}") from error
+    console.print(f"Report: {page}, and {len(pngs)} plots in {pictures}", highlight=False, markup=False, soft_wrap=True)
+
+
+# Tables.
+
+
+def _print_results(console: Console, results: dict[str, RunResult], *, is_comparison: bool) -> None:
+    if is_comparison:
+        comparison = compare({name: result.summary for name, result in results.items()})
+        console.print(_comparison_table(comparison, results))
+        _print_verdict(console, comparison)
+        return
+    for result in results.values():
+        if not result.is_replaying:
+            _print_summary(console, result)
+
+
+def _print_summary(console: Console, result: RunResult) -> None:
+    console.print(
+        f"{escape(result.scenario)}, seed {result.seed}: {format_duration(result.summary.seconds)} in "
+        f"{format_duration(result.wall_seconds)}, {result.speed:,.0f} x real time, {result.rows:,} rows",
+        highlight=False,
+        soft_wrap=True,
+    )
+    console.print(_summary_table(result))
+
+
+def _summary_table(result: RunResult) -> Table:
+    summary = result.summary
+    table = Table(show_header=False)
+    table.add_column()
+    table.add_column(justify="right")
+    shown = dict(summary.executors)
+    if len(shown) > _EXECUTOR_COUNT_MAX:
+        table.caption = f"The {len(shown)} executors are in the database, each by itself."
+        shown.clear()
+    if len(summary.executors) > 1:
+        shown = {f"all {len(summary.executors)} executors": summary.total, **shown}
+    for name, each in shown.items():
+        table.add_row(f"[bold]{escape(name)}", "")
+        table.add_row("jobs enqueued", f"{each.enqueued:,}")
+        table.add_row("done, failed, other", f"{each.done:,}, {each.failed:,}, {each.other:,}")
+        if each.retried:
+            table.add_row("attempts that were followed by another", f"{each.retried:,}")
+        if each.refused:
+            table.add_row("refused, as there was no room", f"{each.refused:,}")
+        table.add_row("executing, pending at the end", f"{each.executing:,}, {each.pending:,}")
+        table.add_row("executing, mean", f"{each.executing_mean:,.1f}")
+        table.add_row("queue depth, mean and most", f"{each.queue_depth_mean:,.1f}, {each.queue_depth_most:,}")
+        table.add_row("start delay, p50, p99 and most", _spans(each.start_delay))
+        table.add_row("evenness of the throughput", "none" if each.evenness is None else f"{each.evenness:.3f}")
+    for name, of in summary.populations.items():
+        table.add_row(f"[bold]{escape(name)}", "")
+        table.add_row("keys", f"{of.keys:,}")
+        table.add_row("never synced, overdue at the end", f"{of.never_synced:,}, {of.overdue:,}")
+        table.add_row("sync interval, p50, p99 and most", _spans(of.sync_interval))
+        table.add_row("sync delay, p50, p99 and most", _spans(of.sync_delay))
+        table.add_row("lock conflicts", f"{of.lock_conflicts:,}")
+        if of.outage_failures:
+            table.add_row("failed by an outage", f"{of.outage_failures:,}")
+    return table
+
+
+def _comparison_table(comparison: Comparison, results: dict[str, RunResult]) -> Table:
+    table = Table(title=f"{len(results)} scenarios, the best first", title_justify="left")
+    table.add_column("", no_wrap=True)
+    criteria = (f"{each.name}, {each.of}" if each.of else each.name for each in CRITERIA)
+    headings = ["jobs", *criteria, "never synced", "sum of ranks"]
+    for heading in headings:
+        table.add_column(heading, justify="right")
+    for name in comparison.order:
+        summary = results[name].summary
+        cells = [f"{summary.jobs:,}"]
+        for criterion in CRITERIA:
+            text = _value_text(criterion, comparison.values[criterion.name][name])
+            is_best = comparison.ranks[criterion.name][name] == 1
+            cells.append(f"[bold green]{text}[/]" if is_best else text)
+        cells.append(f"{sum(of.never_synced for of in summary.populations.values()):,}")
+        cells.append(str(comparison.rank_sum(name)))
+        table.add_row(escape(name), *cells)
+    return table
+
+
+def _value_text(criterion: Criterion, value: float) -> str:
+    if criterion.unit == "part":
+        return f"{1 - value:.3f}"
+    return _span(value) if criterion.unit == "seconds" else f"{value:,.0f}"
+
+
+def _print_verdict(console: Console, comparison: Comparison) -> None:
+    for criterion in CRITERIA:
+        best = comparison.best(criterion.name)
+        console.print(f"Best by {criterion.name}: {escape(', '.join(best))}", highlight=False, soft_wrap=True)
+    sums = {name: comparison.rank_sum(name) for name in comparison.order}
+    first = [escape(name) for name, total in sums.items() if total == min(sums.values())]
+    console.print(f"Best by the sum of all ranks: {', '.join(first)}", highlight=False, soft_wrap=True)
+
+
+def _spans(quantiles: Any) -> str:
+    if not quantiles.count:
+        return "none"
+    return ", ".join(map(_span, (quantiles.p50, quantiles.p99, quantiles.most)))
+
+
+def _span(seconds: float) -> str:
+    return format_duration(seconds) if seconds >= _SHOWN_SECONDS else "0"

@@ -1,0 +1,298 @@
+"""The command ``tasks``: what it shows of a store, and what it changes, for people and scripts."""
+
+import asyncio
+import io
+import json
+import re
+
+import pytest
+from click.testing import CliRunner
+from rich.console import Console
+
+from ratelimited_executor import RateLimitedExecutor
+from ratelimited_executor._core.durable.tasks import Claim, DurableState, End, NewTask, TaskOutcome, TaskRow
+from ratelimited_executor._runtime.time.clock import SystemClock
+from ratelimited_executor.cli.commands import cli
+from ratelimited_executor.cli.operate.tasks_view import StorePicture, draw_tasks, tasks_fields
+from ratelimited_executor.durable import DurableTasks, PostgresStore, RedisStore, SQLiteStore
+
+
+@pytest.fixture
+def path(tmp_path):
+    """A store with tasks in most states: scheduled, ready, behind, dead and unknown."""
+    file = tmp_path / "tasks.db"
+
+    async def fill():
+        store = SQLiteStore(file)
+        await store.open(SystemClock())
+        await store.put([NewTask(id="dead", name="mail"), NewTask(id="lost", name="new", version=3)])
+        await store.join("a", 60_000_000)
+        dead, lost = (await store.claim(Claim(owner="a", count=2))).tasks
+        await store.finish(
+            [
+                TaskOutcome(dead.ref, End.DEAD, error="Traceback (most recent call last):\nValueError: \x1b[2Jboom"),
+                TaskOutcome(lost.ref, End.UNKNOWN),
+            ]
+        )
+        await store.put([
+            NewTask(id="later", name="mail", delay_us=3_600_000_000), NewTask(id="due", name="mail", lane="l", body=b"[[1],{}]"),
+            NewTask(id="behind", name="mail", lane="l", key='"k"'),
+        ])  # fmt: skip
+        await store.aclose()
+
+    asyncio.run(fill())
+    return str(file)
+
+
+def run(*arguments):
+    """Run the command; return its exit status, standard output and standard error."""
+    result = CliRunner().invoke(cli, ["tasks", *arguments])
+    return result.exit_code, result.stdout, result.stderr
+
+
+def counts(path):
+    """Return the number of tasks in each state."""
+    return json.loads(run(path, "--json")[1])["counts"]
+
+
+def test_states_are_counted(path):
+    """Tasks are counted by state, with an explanation of each."""
+    status, out, _ = run(path)
+    assert 0 == status
+    assert {"scheduled": 1, "ready": 1, "behind": 1, "claimed": 0, "unknown": 1, "dead": 1} == counts(path)
+    assert "dead           1  dead letters" in out
+
+
+def test_age_of_what_is_ready_is_shown(path):
+    """The age of the first ready task is shown, or none if no task is ready."""
+    fields = json.loads(run(path, "--json")[1])
+    assert 0 <= fields["ready_seconds"] < 600
+    assert re.search(r"ready +1  due, not claimed yet; the first was due \d.* ago", run(path)[1])
+    run(path, "--cancel", "due", "--cancel", "behind")
+    assert json.loads(run(path, "--json")[1])["ready_seconds"] is None
+    assert "due, not claimed yet\n" in re.sub(" +\n", "\n", run(path)[1])
+
+
+def test_error_has_room_on_a_narrow_terminal():
+    """In 80 columns an error is beside the id of its task, and not in what other columns leave of the width."""
+    error = "ConnectionError: the provider of payments answered 503"
+    row = TaskRow(
+        number=1, id="0192f0c1-charge", queue="default", name="payments.charge", version=1, body=b"",
+        state=DurableState.DEAD, put_us=0, due_us=0, priority=0, lane="customer-17", key=None, attempt_count=5, lost_count=1,
+        owner="workers-7.example:1234:ab12", is_cancelled=False, error=f"Traceback (most recent call last):\n{error}\n",
+    )  # fmt: skip
+    out = io.StringIO()
+    Console(file=out, width=80).print(
+        draw_tasks(StorePicture(counts={}, first_ready=None, rows=[row], lanes=[]), 1000.0)
+    )
+    assert f"0192f0c1-charge  {error}" in out.getvalue()
+
+
+@pytest.mark.parametrize(("ago", "seconds", "text"), [(130, 130.0, "2m10s"), (-1, 0.0, "0 ms")])
+def test_age_of_what_is_ready_counts_from_when_it_was_due(ago, seconds, text):
+    """The age of a ready task counts from its due time, however long before it was put, and is never negative."""
+    row = TaskRow(
+        number=1, id="x", queue="default", name="f", version=1, body=b"", state=DurableState.READY, put_us=0,
+        due_us=(1000 - ago) * 1_000_000, priority=0, lane=None, key=None, attempt_count=0, lost_count=0, owner="",
+        is_cancelled=False, error="",
+    )  # fmt: skip
+    picture = StorePicture(counts={DurableState.READY: 1}, first_ready=row, rows=[], lanes=[])
+    assert seconds == tasks_fields(picture, 1000.0)["ready_seconds"]
+    out = io.StringIO()
+    Console(file=out, width=100).print(draw_tasks(picture, 1000.0))
+    assert f"; the first was due {text} ago" in out.getvalue()
+
+
+def test_tasks_of_a_state_are_listed(path):
+    """Tasks of a state are listed, with escape sequences shown literally."""
+    _, out, _ = run(path, "--state", "dead")
+    assert re.search(r"^dead +dead +mail ", out, re.MULTILINE)
+    assert re.search(r"^dead +ValueError: \\x1b\[2Jboom$", out, re.MULTILINE)
+    assert "new, version 3" in run(path, "--state", "unknown")[1]
+    assert re.search(r"later +scheduled +mail +in (59m\d+s|1h)", run(path, "--state", "scheduled")[1])
+
+
+def test_lanes_in_which_tasks_wait_are_listed(path):
+    """Lanes with waiting tasks are listed with their heads."""
+    assert ["l", "1", "due", "ready"] in [line.split() for line in run(path, "--lanes")[1].splitlines()]
+    assert [{"lane": "l", "behind": 1, "head": "due", "state": "ready"}] == json.loads(
+        run(path, "--json", "--lanes")[1]
+    )["lanes"]
+
+
+def test_json_has_it_all(path):
+    """``--json`` has all figures for programs."""
+    [row] = json.loads(run(path, "--json", "--state", "behind")[1])["tasks"]
+    assert ("behind", "l", "k", 0) == (row["id"], row["lane"], row["key"], row["attempts"])
+    [row] = json.loads(run(path, "--json", "--state", "ready")[1])["tasks"]
+    assert "[[1],{}]" == row["body"]
+
+
+def test_repetitions_are_listed_and_removed(path):
+    """Repetitions are listed with those that no running process declares, and removed by name, once."""
+
+    async def fill():
+        tasks = DurableTasks(SQLiteStore(path))
+
+        @tasks.task
+        async def mail(): ...
+
+        tasks.repeat(mail, cron="0 9 * * *", tz="Europe/London", name="daily")
+        async with RateLimitedExecutor("x") as executor, tasks.running(executor):
+            await asyncio.sleep(0)
+
+    asyncio.run(fill())
+    _, out, _ = run(path, "--repetitions")
+    assert re.search(r"daily +mail +0 9 \* \* \* \(Europe/London\) +in .* no running process declares it", out)
+    [found] = json.loads(run(path, "--repetitions", "--json")[1])["repetitions"]
+    assert ("daily", "default", "mail", False) == tuple(
+        found[name] for name in ("name", "queue", "function", "declared")
+    )
+    assert 2 == counts(path)["scheduled"]
+    assert 0 == run(path, "--remove-repetition", "daily")[0]
+    assert 1 == counts(path)["scheduled"]
+    status, _, error = run(path, "--remove-repetition", "daily")
+    assert (1, "--remove-repetition: 'daily' does not exist\n") == (status, error)
+
+
+@pytest.mark.real_time("the command runs in a thread, beside a process that declares the repetition")
+async def test_removing_a_repetition_that_is_declared_is_told(path):
+    """A repetition that a running process declares is removed, with a notice that the process puts it back."""
+    tasks = DurableTasks(SQLiteStore(path))
+
+    @tasks.task
+    async def mail(): ...
+
+    tasks.repeat(mail, cron="0 9 * * *", name="daily")
+    async with RateLimitedExecutor("x") as executor, tasks.running(executor):
+        await asyncio.sleep(0)
+        while not await tasks.repetitions():
+            await asyncio.sleep(0.01)
+        status, _, error = await asyncio.to_thread(run, path, "--remove-repetition", "daily")
+    assert (0, "--remove-repetition: a running process declares 'daily', and will put it back\n") == (status, error)
+
+
+def test_dead_letters_are_put_back_and_tasks_cancelled(path):
+    """Dead letters are requeued and tasks cancelled; unknown ids and other states are reported."""
+    status, _, err = run(path, "--requeue", "dead", "--requeue", "due", "--requeue", "none", "--cancel", "later")
+    assert 1 == status
+    assert ["--requeue: 'due' is ready", "--requeue: 'none' does not exist"] == err.splitlines()
+    assert {"scheduled": 0, "ready": 2, "behind": 1, "claimed": 0, "unknown": 1, "dead": 0} == counts(path)
+    assert 0 == run(path, "--cancel", "dead")[0]
+    assert (1, "--cancel: 'dead' does not exist") == (lambda status, _, err: (status, err.strip()))(
+        *run(path, "--cancel", "dead")
+    )
+
+
+def test_all_dead_letters_are_put_back(path):
+    """All dead letters are requeued, however many there are."""
+    assert 0 == run(path, "--requeue-dead")[0]
+    assert 0 == counts(path)["dead"]
+
+
+def test_dead_letters_are_put_back_once_though_they_fail_again_at_once(path, monkeypatch):
+    """Requeued dead letters that fail again at once are requeued only once."""
+    calls = []
+
+    async def requeue(store, ids):
+        calls.append(list(ids))
+        assert len(calls) < 5
+        return [DurableState.DEAD for _ in ids]
+
+    monkeypatch.setattr(SQLiteStore, "requeue", requeue)
+    assert 0 == run(path, "--requeue-dead")[0]
+    assert [[], ["dead"]] == calls
+
+
+def test_check_is_for_monitors(path):
+    """``--check`` fails for monitors if there are dead letters or tasks of unknown functions."""
+    assert 1 == run(path, "--check")[0]
+    run(path, "--cancel", "dead")
+    assert 1 == run(path, "--check")[0]
+    run(path, "--cancel", "lost")
+    assert 0 == run(path, "--check")[0]
+
+
+def test_stores_that_cannot_be_used(tmp_path, monkeypatch):
+    """A store that cannot be used is refused, and no file is made."""
+    status, _, err = run(str(tmp_path / "none.db"))
+    assert 2 == status
+    assert "there is no file" in err
+    assert [] == list(tmp_path.iterdir())
+    assert "hunter2" not in run("postgresq://user:hunter2@host/db")[2]
+    (tmp_path / "garbage").write_bytes(b"no database" * 100)
+    status, _, err = run(str(tmp_path / "garbage"))
+    assert 2 == status
+    assert "name another file" in err
+    monkeypatch.delenv("DURABLE_STORE", raising=False)
+    assert 2 == run()[0]
+
+
+def test_store_by_the_environment(path, monkeypatch):
+    """The store may come from the environment, as for services."""
+    monkeypatch.setenv("DURABLE_STORE", path)
+    assert 0 == run()[0]
+
+
+def test_store_of_redis(redis_server, monkeypatch):
+    """A store in Redis is given by its URL, and the prefix of its keys."""
+
+    async def fill():
+        store = RedisStore(redis_server.url, prefix="mine")
+        await store.open(SystemClock())
+        await store.put([NewTask(id="due", name="mail", lane="l"), NewTask(id="behind", name="mail", lane="l")])
+        await store.aclose()
+
+    asyncio.run(fill())
+    assert 0 == sum(counts(redis_server.url).values())
+    status, out, _ = run(redis_server.url, "--prefix", "mine", "--json", "--lanes", "--state", "ready")
+    assert 0 == status
+    assert ["due"] == [task["id"] for task in json.loads(out)["tasks"]]
+    assert ["l"] == [lane["lane"] for lane in json.loads(out)["lanes"]]
+    assert 0 == run(redis_server.url, "--prefix", "mine", "--cancel", "due", "--cancel", "behind")[0]
+    for store, words in (
+        ("redis://localhost:port", "its host or port is none"),
+        (redis_server.url.replace("/0", "/99"), "choose a database that the server has"),
+        ("redis://:secret@127.0.0.1:1", "Connect"),
+    ):
+        status, _, err = run(store)
+        assert 2 == status
+        assert words in err
+        assert "secret" not in err
+
+
+def test_store_of_postgresql(postgresql):
+    """A store in PostgreSQL is given by its URL; a database without durable tasks is left unchanged."""
+    import psycopg
+
+    with psycopg.connect(postgresql, autocommit=True) as connection:
+        connection.execute("drop database if exists empty with (force)")
+        connection.execute("create database empty")
+    postgresql = postgresql.replace("/postgres?", "/empty?")
+    status, _, err = run(postgresql, "--json")
+    assert 2 == status
+    assert "has no durable tasks" in err
+
+    async def make() -> None:
+        async with DurableTasks(PostgresStore(postgresql)):
+            pass
+
+    asyncio.run(make())
+    status, out, err = run(postgresql, "--json")
+    assert (0, "") == (status, err)
+    assert 0 == sum(json.loads(out)["counts"].values())
+
+
+def test_time_after_the_last_year_is_shown_as_its_end(tmp_path):
+    """A time after the last year of dates is shown as the last one: stores take times up to the year 30,000."""
+    file = tmp_path / "tasks.db"
+
+    async def fill():
+        store = SQLiteStore(file)
+        await store.open(SystemClock())
+        await store.put([NewTask(id="x", name="f", delay_us=10**18)])
+        await store.aclose()
+
+    asyncio.run(fill())
+    [row] = json.loads(run(str(file), "--json", "--state", "scheduled")[1])["tasks"]
+    assert "9999-12-31T23:59:59+00:00" == row["due"]
