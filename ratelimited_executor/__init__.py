@@ -203,14 +203,13 @@ _ESSENTIAL: Final = (
 )
 
 _MODULES: Final = {
-    "_core.permits.adaptive": ("Adaptive",),
-    "_core.order.fair": ("Fair",),
     "_core.fleet.insight": ("FleetStatistics", "GroupLimit"),
     "_core.fleet.peer_states": ("PeerState",),
     "_core.fleet.policies": (
         "Outage",
         "Strictness",
     ),
+    "_core.order.fair": ("Fair",),
     "_core.order.ordering": (
         "Ageing",
         "TaskView",
@@ -218,30 +217,16 @@ _MODULES: Final = {
         "earliest_due_first",
         "latest_due_first",
     ),
-    "_kernel.choice": ("Kernel", "kernel"),
-    "_kernel.pacing": ("Pacing",),
+    "_core.permits.adaptive": ("Adaptive",),
     "_core.permits.rates": ("Rate",),
     "_core.repeat.repeating": (
         "MissedTick",
         "OnError",
     ),
     "_core.repeat.retries": ("Retry",),
+    "_kernel.choice": ("Kernel", "kernel"),
+    "_kernel.pacing": ("Pacing",),
     "_kernel.states": ("TaskState",),
-    "_runtime.task.batches": (
-        "BatchHandle",
-        "BatchSummary",
-        "Outcome",
-    ),
-    "_runtime.repeat.cycle": (
-        "CycleHandle",
-        "CycleStatistics",
-    ),
-    "_runtime.life.executor": ("ExecutorManager", "RateLimitedExecutor"),
-    "_runtime.threads.futures": ("FuturesFace",),
-    "_runtime.task.handles": (
-        "CallHandle",
-        "TaskHandle",
-    ),
     "_runtime.insight.insight": (
         "Explanation",
         "Hold",
@@ -249,7 +234,7 @@ _MODULES: Final = {
         "Statistics",
     ),
     "_runtime.insight.observers": ("Observation", "observe"),
-    "_runtime.task.permit": ("Permit",),
+    "_runtime.life.executor": ("ExecutorManager", "RateLimitedExecutor"),
     "_runtime.limits.policy": (
         "Burst",
         "Paced",
@@ -257,8 +242,23 @@ _MODULES: Final = {
         "Window",
     ),
     "_runtime.limits.quota": ("Quota",),
+    "_runtime.repeat.cycle": (
+        "CycleHandle",
+        "CycleStatistics",
+    ),
     "_runtime.repeat.repeating": ("RepeatingHandle",),
     "_runtime.repeat.retrying": ("parse_retry_after",),
+    "_runtime.task.batches": (
+        "BatchHandle",
+        "BatchSummary",
+        "Outcome",
+    ),
+    "_runtime.task.handles": (
+        "CallHandle",
+        "TaskHandle",
+    ),
+    "_runtime.task.permit": ("Permit",),
+    "_runtime.threads.futures": ("FuturesFace",),
     "abc": (
         "Clock",
         "Fleet",

@@ -49,8 +49,8 @@ class Clock(Protocol):
 class Peers(Protocol):
     """Which of the numbered permits belong to this process.
 
-    Permits are numbered 0, 1, 2, ... on a grid that all peers share (see ``_core/permits/permits.py``). Of ``count`` peers,
-    the one of rank ``rank`` owns the numbers that are ``rank`` modulo ``count``: every permit has exactly one owner.
+    Permits are numbered 0, 1, 2, ... on a grid that all peers share (see ``_core/permits/permits.py``). Of ``count``
+    peers, the one of rank ``rank`` owns the numbers that are ``rank`` modulo ``count``: every permit has exactly one owner.
     """
 
     @property

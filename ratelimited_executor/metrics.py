@@ -1,7 +1,7 @@
 """Metrics of executors for monitoring, by the API of OpenTelemetry: counts, levels, time in queue and duration.
 
-The only work per task is in ``_runtime/insight/sampling.py``. A collection reads counts and levels from ``statistics()`` and takes the
-samples. It may run in another thread.
+The only work per task is in ``_runtime/insight/sampling.py``. A collection reads counts and levels from
+``statistics()`` and takes the samples. It may run in another thread.
 """
 
 from __future__ import annotations

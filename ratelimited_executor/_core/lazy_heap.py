@@ -15,8 +15,8 @@ Three forms: :class:`LazyHeap`; :class:`WholeHeap`, swept at once; :class:`Guard
 
 Rejected: filtering and heapifying a large heap at once (0.2 s for a hundred thousand entries, in which nothing starts);
 an index of positions (each exchange would have to update it, in Python).
-Not used by ``_core/order/fair.py`` and ``_core/order/ready_fair.py``: a flow that another calendar has served is put back there with a later
-tag, not dropped.
+Not used by ``_core/order/fair.py`` and ``_core/order/ready_fair.py``: a flow that another calendar has served is put
+back there with a later tag, not dropped.
 """
 
 from __future__ import annotations

@@ -223,7 +223,7 @@ cdef inline double read_clock(object clock) except? -1:
 
 
 def set_timer(int fd, long long time_ns):
-    """Set a timer descriptor, for ``_runtime/time/wakers.py``: the call of the C library without ctypes (saves 4 a wake-up)."""
+    """Set a timer descriptor, for ``_runtime/time/wakers.py``: the C library's call without ctypes (saves 4 a wake-up)."""
     if rle_set_timer(fd, time_ns) < 0:
         PyErr_SetFromErrno(OSError)
 

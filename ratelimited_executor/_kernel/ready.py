@@ -1,7 +1,8 @@
 """Due tasks that have not started: the most important one first, or the one that is due first.
 
 Two forms share one shape (``contracts.py``). :class:`ReadyQueues` keeps the default order with a queue for each pair
-of priority and class: O(1) a task however many wait. ``_core/order/ready_heap.py`` keeps any other order by a key function.
+of priority and class: O(1) a task however many wait. ``_core/order/ready_heap.py`` keeps any other order by a key
+function.
 
 Importance decides where more tasks are due than may start. Where all fit, the plan of an interval goes by due time, and
 by arrival where due times are equal. Both forms answer that from the same tasks. The index for it is built on demand,

@@ -1,8 +1,8 @@
 """Tasks that hold slots while they run: a *lane* for all tasks of one priority that need slots of the same pools.
 
-Queues treat a lane like a key (``_core/keys/gate.py``): while it waits for slots, its tasks leave the order and hold back no
-others. It requests the slots of its first task when the task may start otherwise, or ahead, together with a permit of a
-group, and waits in the line of each pool.
+Queues treat a lane like a key (``_core/keys/gate.py``): while it waits for slots, its tasks leave the order and hold
+back no others. It requests the slots of its first task when the task may start otherwise, or ahead, together with a
+permit of a group, and waits in the line of each pool.
 
 Slots that it cannot use are given back: when the concurrency limit is reached, when no permit comes up within
 :data:`~ratelimited_executor._core.slots.asking.IDLE_NS`, and when it has no waiting tasks any more.

@@ -1,7 +1,7 @@
 """The engine of one executor: takes due tasks from the queue, starts them, and schedules its next run.
 
-A task is accepted by :meth:`Engine.add` or a similar method, waits in the queue (``_core/queue/queue.py``), is started by
-``_runtime/task/starting.py`` and ended by ``_runtime/task/accounts.py``::
+A task is accepted by :meth:`Engine.add` or a similar method, waits in the queue (``_core/queue/queue.py``), is started
+by ``_runtime/task/starting.py`` and ended by ``_runtime/task/accounts.py``::
 
     add() -> queue.add...() -> run(): queue.poll() -> Starter.start_one() -> Coroutines.start() -> Accounts.done()
                  ^                                                                                 |

@@ -1,7 +1,7 @@
 """The interface of an executor for its faces and for the handles of their tasks.
 
-:class:`Intake` is their whole view of the engine (``_runtime/life/engine.py``); anything else is passed to them. Closing and insight
-have narrower views (``closing.Closable``, ``insight.Insights``).
+:class:`Intake` is their whole view of the engine (``_runtime/life/engine.py``); anything else is passed to them.
+Closing and insight have narrower views (``closing.Closable``, ``insight.Insights``).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 -- Hold slots of a group's pools for one peer: ask for them, renew leases, give slots back, and set limits.
 --
--- `SlotAuthority` in `_core/fleet/slots.py`, over `SlotPools` in `_core/slots/slots.py`, has the same rules over plain values. One suite
--- of tests checks both: change a rule in both.
+-- `SlotAuthority` in `_core/fleet/slots.py`, over `SlotPools` in `_core/slots/slots.py`, has the same rules over plain
+-- values. One suite of tests checks both: change a rule in both.
 --
 -- KEYS, in one slot of a cluster. Each may be lost alone, by eviction or by hand: so each names its state.
 --
