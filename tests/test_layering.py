@@ -71,7 +71,6 @@ MAY_IMPORT = {
         "_kernel",
         "abc",
         "exceptions",
-        "stores.progress.redis",
         "stores.sqlite_file",
         "stores.postgres_driver",
         "stores.tasks.statements",

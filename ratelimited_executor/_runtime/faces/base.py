@@ -583,7 +583,9 @@ class ExecutorBase(ExecutorFields):
             self._home = loop if isinstance(loop, asyncio.BaseEventLoop) else _Home(loop)
 
     def _listen(self, listener: Listener) -> Callable[[], None]:
-        """Notify a listener of all tasks from now on (``_runtime/insight/observing.py``); return a function that ends it.
+        """Notify a listener of all tasks from now on; return a function that ends it.
+
+        See ``_runtime/insight/observing.py``.
 
         Raises:
             WrongLoopError: from another thread or event loop.
