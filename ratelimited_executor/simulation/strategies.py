@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from ratelimited_executor.simulation.population import Population
     from ratelimited_executor.simulation.simulation import Simulation
 
-__all__ = ["STRATEGIES", "Central", "RandomSpread", "SelfRescheduling", "SlotCycle", "Strategy", "WeightedSlots"]
+__all__ = ["STRATEGIES", "Central", "RandomSpread", "SelfRescheduling", "Slots", "Strategy", "WeightedSlots"]
 
 _DAY_SECONDS: Final = 86_400.0
 _HASH_COUNT: Final = 1 << 64
@@ -214,7 +214,7 @@ class RandomSpread(Strategy):
 
 
 @dataclass(kw_only=True)
-class SlotCycle(Strategy):
+class Slots(Strategy):
     """Each account has a fixed time in the cycle, by its key; the accounts of one slot are loaded at a time."""
 
     def begin(self, sim: Simulation, executor: RateLimitedExecutor, accounts: Population) -> None:
@@ -245,7 +245,7 @@ class SlotCycle(Strategy):
 
 
 @dataclass(kw_only=True)
-class WeightedSlots(SlotCycle):
+class WeightedSlots(Slots):
     """Slots balanced by the work of their accounts, with the second kind of job half a cycle later."""
 
     def kinds(self, sim: Simulation, accounts: Population) -> Iterable[tuple[str, Job, Fraction]]:
@@ -260,5 +260,5 @@ class WeightedSlots(SlotCycle):
 
 
 STRATEGIES: Final = {
-    strategy().name: strategy for strategy in (SelfRescheduling, Central, RandomSpread, SlotCycle, WeightedSlots)
+    strategy().name: strategy for strategy in (SelfRescheduling, Central, RandomSpread, Slots, WeightedSlots)
 }

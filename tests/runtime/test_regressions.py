@@ -252,10 +252,10 @@ async def test_what_was_cancelled_wakes_nobody(virtual_clock):
     async with RateLimitedExecutor("x") as executor:
         engine, run = executor._engine, executor._engine.run
 
-        def counted(stop):
+        def counted(now, stop):
             nonlocal run_count
             run_count += 1
-            return run(stop)
+            return run(now, stop)
 
         engine.run = counted
         for handle in [executor.call_later(number, int) for number in range(2, 100)]:

@@ -156,9 +156,9 @@ def test_a_signal_while_the_file_is_counted_keeps_every_line(place: Place) -> No
     ("moment", "number"),
     [
         ("outputs.Remaining.claim", signal.SIGTERM),
-        ("job.Job.__init__", signal.SIGINT),
-        ("job.Job.play", signal.SIGTERM),
-        ("job.Job._play_on", signal.SIGHUP),
+        ("job.RunJob.__init__", signal.SIGINT),
+        ("job.RunJob.play", signal.SIGTERM),
+        ("job.RunJob._play_on", signal.SIGHUP),
         ("bulk_run.BulkRun.__init__", signal.SIGINT),
         ("bulk_run.BulkRun.play", signal.SIGTERM),
     ],

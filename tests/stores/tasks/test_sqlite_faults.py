@@ -269,7 +269,7 @@ async def test_file_that_is_gone_takes_no_more_puts(tmp_path, clock, how):
 
 CHECKPOINTER = """
     import asyncio, sys
-    from ratelimited_executor._core.durable.tasks import Claim, End, NewTask, Outcome
+    from ratelimited_executor._core.durable.tasks import Claim, End, NewTask, TaskOutcome
     from ratelimited_executor._runtime.time.clock import SystemClock
     from ratelimited_executor.durable import SQLiteStore
 
