@@ -105,6 +105,8 @@ def _settings_by(rule: Rule, resource: str, rate: Rate, *, is_exact: bool) -> tu
         return "rate", PaceSettings.of(count, per_us, is_exact=is_exact)
     if rule.kind == "burst":
         return "burst", BurstSettings.of(rule.depth(rate, resource) or 1, count, per_us)
+    if rule.kind != "window":
+        raise NotImplementedError(f"limits of the kind {rule.kind!r} have no form that a group shares")
     width_us = math.ceil(Fraction(rate.per) * _US) + rule.beside.margin_ns // 1000
     return f"window/{float(rate.per):g}", WindowSettings.of(int(rate.permits), width_us)
 
