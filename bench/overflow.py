@@ -158,13 +158,13 @@ def _empty(queue: TaskQueue, now: float, started: list[_Record]) -> None:
     while True:
         if now >= queue.end:
             queue.enter(now, 1_700_000_000.0 + now)
-        is_done = queue.pull(now)
-        while (taken := queue.take(now, 1)) is not None:
-            started.append(taken[1])
-        if is_done:
-            now = queue.next_wake(now, may_start=True)
-            if now == float("inf"):
-                return
+        queue.is_changed = True
+        while (taken := queue.poll(now, 1)) is not None or queue.wake_at == -float("inf"):
+            if taken is not None:
+                started.append(taken[1])
+        now = queue.wake_at
+        if now == float("inf"):
+            return
 
 
 def _disorder(form: str, started: list[_Record], timeline: Timeline) -> int:

@@ -138,17 +138,17 @@ def _empty(queue: TaskQueue, now: float, pause: float, started: list[tuple[float
     while True:
         if now >= queue.end:
             queue.enter(now, 1_700_000_000.0 + now)
-        is_done = queue.pull(now)
-        while (taken := queue.take(now, 1)) is not None:
+        queue.is_changed = True
+        while (taken := queue.poll(now, 1)) is not None or queue.wake_at == -float("inf"):
+            if taken is None:
+                continue
             key = taken[1].key
             if gate is not None:
                 gate.end(key)
             started.append((now, key))
-        if is_done:
-            wake = queue.next_wake(now, may_start=True)
-            if wake == float("inf"):
-                return
-            now = max(wake, now + pause)
+        if queue.wake_at == float("inf"):
+            return
+        now = max(queue.wake_at, now + pause)
 
 
 def _ahead(keys: list[Any], key_count: int) -> int:
