@@ -336,7 +336,7 @@ class Calendar(CalendarFields):
                     group[:] = [s for s in group if s is self._current or s.order.head() < math.inf]
             if group or group is self._current_group:
                 break
-            if groups and groups[0] is group:  # else the order function has called pull(), and advanced further
+            if groups and groups[0] is group:  # else the order function has asked the queue, which advanced further
                 groups.popleft()
         return max(steps, 0)
 

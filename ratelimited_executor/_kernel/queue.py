@@ -430,7 +430,7 @@ class PlainQueue(Intervals):
         return True
 
     def spend(self, calendar: Calendar, due: float, now: float, count: int = 1) -> None:
-        """Use the permits of starts from ``calendar``, already counted as started. For :meth:`take` and its stretch."""
+        """Use the permits of starts from ``calendar``, already counted as started. For :meth:`poll` and its stretch."""
         if self.on_start is not None:
             self.untold_count -= count
             if self.untold_count < 0:
@@ -553,7 +553,7 @@ class PlainQueue(Intervals):
         return min(self._next_spread_due(), self.on_time.next_due())
 
     def _next_spread_due(self) -> float:
-        """Return when the next task to be spread is read as due; never a moment before :meth:`pull` finds it."""
+        """Return when the next task to be spread is read as due; never a moment before :meth:`_pull` finds it."""
         due = self.spread.next_due()
         return (due + self.phase_seconds) * ROUND_UP if self.phase_seconds else due
 
