@@ -164,23 +164,25 @@ cdef long long admitted(GridFields grid, WindowFields log, long long count, long
 
 
 cdef bint forget(WindowFields log, long long now_ns, long long* used) except -1:
-    """Remove the starts that have left the window: ``WindowLimit.count``; False if the pure body must do it."""
+    """Remove the starts that have left the window: ``WindowLimit.count``; False if its numbers do not fit."""
     cdef long long width_ns, time_ns, amount
     cdef object entries = log._log
     cdef list entry
-    if log._pending or not fits(log._width_ns, &width_ns):
-        return False
-    while PyObject_Length(entries):
+    cdef bint is_known = not log._pending and fits(log._width_ns, &width_ns)
+    while is_known and PyObject_Length(entries):
         entry = <list?>entries[0]
-        if not fits(entry[0], &time_ns) or not fits(entry[1], &amount):
-            return False
+        is_known = fits(entry[0], &time_ns) and fits(entry[1], &amount)
+        if not is_known:  # a start without a time, for one
+            break
         if time_ns > now_ns - width_ns:
             break
         entries.popleft()
         entry[0] = -1
         used[0] -= amount
         log.used = used[0]
-    return True
+    if not is_known:
+        (<object>log).count(now_ns)
+    return is_known or fits(log.used, used)
 
 
 cdef int take_permits(AdmissionFields admission, long long count, double now) except -1:

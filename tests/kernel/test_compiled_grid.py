@@ -4,7 +4,7 @@ import copy
 from fractions import Fraction
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from ratelimited_executor._core.limits.effects import begin
@@ -137,6 +137,13 @@ def test_admission_takes_permits_alike(rate, slack_ns, monotonic, gaps):
         ),
         max_size=60,
     ),
+)
+@example(  # a start without a time is behind one that leaves the window
+    rate=2,
+    slack_ns=10**9,
+    monotonic=0.0,
+    wall=EPOCH_NS / 1e9,
+    steps=[("start", 0.0), ("pass", 0.5), ("defer", None), ("pass", 0.75), ("start", 0.0)],
 )
 @examples(600)
 def test_both_keep_the_window_alike(rate, slack_ns, monotonic, wall, steps):
