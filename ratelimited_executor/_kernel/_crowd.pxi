@@ -85,7 +85,7 @@ cdef object take(QueueFields self, double now, long long limit):
     cdef AdmissionFields admission = self.admission
     cdef StretchFields stretch
     cdef object first, second, run, source
-    if not self._is_plain:  # since a moment ago
+    if self.is_special:  # since a moment ago
         return self._take(now, limit)
     while True:
         if self._is_sorting or (not admission.count and now < admission.next_at):
@@ -109,7 +109,7 @@ cdef object take(QueueFields self, double now, long long limit):
         run = calendar.ready.pop_earliest() if self._is_planned else calendar.ready.pop()
         source = run.source
         count = 1
-        if limit != 1:
+        if limit != 1 and not self._is_single:
             if self.on_start is None:
                 count = stretch_count(self, calendar)
             elif self.untold_count > 1:

@@ -129,7 +129,7 @@ cdef object take_lone(QueueFields self, double now):
     """Take the next task to start, if it is alone: ``PlainQueue._take_lone``."""
     cdef AdmissionFields admission = self.admission
     cdef CalendarFields on_time = self.on_time, spread = self.spread
-    if not self._is_plain or self.is_halted or PyObject_Length(self.chores):
+    if self.is_special or self.is_halted or PyObject_Length(self.chores):
         return None
     if self.expiry.is_used and self._is_sweep_due(now):
         return None
@@ -314,8 +314,8 @@ cdef double next_instant(QueueFields self, double now) except? -1:
 
 def poll(QueueFields self, double now, long long limit):
     cdef object found = None
-    if not self._is_plain:
-        return self._decide_special(now, limit) if self.is_special else self._decide(now, limit)
+    if self.is_special:
+        return self._decide_special(now, limit)
     if self.is_changed:
         self.is_changed = False
         if limit:

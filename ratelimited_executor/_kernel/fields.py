@@ -185,7 +185,6 @@ class QueueFields:
 
     _is_all_ready: bool
     _is_bursty: bool
-    _is_plain: bool
     _is_planned: bool
     _is_single: bool
     _is_sorting: bool
@@ -272,6 +271,7 @@ class WindowFields:
     """Fields of ``window.WindowLimit``: numbers of any size."""
 
     _grain_ns: BigInt
+    _leaving: BigInt
     _log: deque[list[int]]
     _margin_ns: BigInt
     _pending: list[list[int]]

@@ -123,7 +123,6 @@ class PlainQueue(Intervals):
         self.counts_effects = False
         self.is_by_importance = False
         self.gate: Any = None
-        self._is_plain = True  # False if anything is special, or each start is a decision of its own
         self._is_single = False  # True if each start is a decision of its own
         self._is_bursty = False  # True if many permits may come up at once
         self._is_all_ready = True  # False if more due tasks are to be made ready
@@ -277,7 +276,7 @@ class PlainQueue(Intervals):
         Returns:
             (source, position) or (None, record); None if the slow path must be taken, which may start nothing.
         """
-        if not self._is_plain or self.chores or self.is_halted or (self.expiry.is_used and self._is_sweep_due(now)):
+        if self.is_special or self.chores or self.is_halted or (self.expiry.is_used and self._is_sweep_due(now)):
             return None
         if self._opening_at <= now and self._note_opening() <= now:
             return None
@@ -485,7 +484,7 @@ class PlainQueue(Intervals):
         """
         wake = self._next_instant(now) if may_start else math.inf
         on_time, spread, is_used = self.on_time, self.spread, self.expiry.is_used
-        if wake < self.end and not is_used and self._is_plain:
+        if wake < self.end and not is_used and not self.is_special:
             # All else comes later: tasks due by the wall clock, and other buckets, unless they are large.
             is_large = on_time.numbers and on_time.is_large_ahead
             if not is_large and not (spread.numbers and spread.is_large_ahead):
@@ -538,7 +537,7 @@ class PlainQueue(Intervals):
             return now
         permit = admission.next_time(now, self.interval_end) if is_ready else math.inf
         # A few tasks can become ready when there is a permit for them; many are put in order before.
-        is_few = self._is_plain and on_time.opened_count <= FEW_COUNT
+        is_few = not self.is_special and on_time.opened_count <= FEW_COUNT
         if is_ready and is_few:
             return permit
         due = on_time.next_due() if on_time.groups else math.inf

@@ -21,6 +21,7 @@ from __future__ import annotations
 
 from collections import deque
 from copy import copy
+from itertools import takewhile
 from typing import TYPE_CHECKING, Any, Final
 
 from ratelimited_executor._core.limits.effects import PENDING, PendingEntry
@@ -54,7 +55,7 @@ class WindowLimit(WindowFields, Limit):
         reading_ns: the addition to the margin for inexact times.
     """
 
-    __slots__ = ("_reading_ns", "rate")
+    __slots__ = ("_edge_ns", "_reading_ns", "rate")
 
     def __init__(self, rate: Rate, *, margin_ns: int = 0, reading_ns: int = _READING_NS) -> None:
         self.rate = rate
@@ -62,14 +63,15 @@ class WindowLimit(WindowFields, Limit):
         self._reading_ns = reading_ns
         self._log = deque()  # [time, amount], in the order of the decisions
         self._pending = []  # entries set aside: without a time when their turn to leave the log came
-        self.used = 0
+        self.used = self._leaving = 0
+        self._edge_ns: int | None = None  # starts before this time leave by the end asked about last, and cost _leaving
         self.permits = self._width_ns = self._grain_ns = 0
         self.set_rate(rate, 0)
 
     def unused(self) -> Self:
         """Return a window of the same rate without any start."""
         other = copy(self)
-        other._log, other._pending, other.used = deque(), [], 0  # noqa: SLF001  # a copy of itself
+        other._log, other._pending, other.used, other._edge_ns = deque(), [], 0, None  # noqa: SLF001  # a copy of itself
         return other
 
     def set_rate(self, rate: Rate, now_ns: int) -> None:
@@ -110,6 +112,7 @@ class WindowLimit(WindowFields, Limit):
             time = entry[0]
             if time <= edge:
                 self.used -= entry[1]
+                self._leaving -= entry[1]
                 entry[0] = _LEFT
             elif time == PENDING:
                 self._pending.append(entry)
@@ -129,7 +132,8 @@ class WindowLimit(WindowFields, Limit):
         if last is not None and (
             PENDING > last[0] >= now_ns or (self._grain_ns and last[0] // self._grain_ns == now_ns // self._grain_ns)
         ):
-            last[0] = max(last[0], now_ns)
+            if last[0] < now_ns:
+                last[0], self._edge_ns = now_ns, None
             last[1] += cost
             return [last, cost]
         entry = [now_ns, cost]
@@ -142,6 +146,7 @@ class WindowLimit(WindowFields, Limit):
         if entry[0] >= 0:
             entry[1] += cost - charged
             self.used += cost - charged
+            self._edge_ns = None
             ticket[1] = cost
         elif entry[0] <= _UNCHARGED and _UNCHARGED - entry[0] > now_ns - self._width_ns:
             ticket[:] = self.take(cost, now_ns)
@@ -207,13 +212,12 @@ class WindowLimit(WindowFields, Limit):
         if self.permits == UNLIMITED:
             return UNLIMITED
         windows = max(0, end_ns - 1 - now_ns) // self._width_ns
-        for time, amount in self._log:
-            if time == PENDING:  # as above
-                continue
-            if time + self._width_ns * (windows + 1) >= end_ns:
-                break
-            room += amount
-        return max(0, room) + self.permits * windows
+        edge_ns = end_ns - self._width_ns * (windows + 1)
+        if edge_ns != self._edge_ns:
+            self._edge_ns = edge_ns
+            times = takewhile(lambda entry: entry[0] < edge_ns or entry[0] == PENDING, self._log)
+            self._leaving = sum(amount for time, amount in times if time != PENDING)  # as above
+        return max(0, room + self._leaving) + self.permits * windows
 
     def idle_at(self, now_ns: int) -> int | None:
         """Return when the window is empty; None while some start has no known effect."""
@@ -242,7 +246,7 @@ class WindowLimit(WindowFields, Limit):
         """Adopt the entries of another window."""
         self._width_ns = numbers[0]
         self._log.extend([time, amount] for time, amount in zip(numbers[1::2], numbers[2::2], strict=True))
-        self.used = sum(numbers[2::2])
+        self.used, self._edge_ns = sum(numbers[2::2]), None
         self.set_rate(self.rate, now_ns)
 
     def trial(self, time_ns: Callable[[], int] | None = None) -> Self:  # noqa: ARG002  # it reads no clock

@@ -482,7 +482,6 @@ class TaskQueue(PlainQueue):
         self.is_special = is_own or is_left or self.gate is not None or self.costs is not None
         self.is_by_importance = self._fair_clock is not None or self.gate is not None
         self._is_single = self.permits.decides_each or self.is_by_importance
-        self._is_plain = not (self.is_special or self._is_single)
         self.counts_effects = self.admission.effects is not None or self.gate is not None
         self.is_forgetting = False
 

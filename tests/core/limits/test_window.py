@@ -3,7 +3,7 @@
 from fractions import Fraction
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from ratelimited_executor._core.limits.window import WindowLimit
@@ -51,6 +51,40 @@ def test_what_a_window_holds_counts_under_another_rate(rate, history):
             assert (room >= value) == limit.admits(value, now)
             if room >= value:
                 starts.append(Start(now, value, limit.take(value, now)))
+
+
+@given(
+    st.sampled_from([Rate(5), Rate(9000, per=2), Rate(10, per=7)]),
+    st.lists(
+        st.tuples(st.just("take"), st.integers(1, 3))
+        | st.tuples(st.just("advance"), st.sampled_from([NS // 10_000, NS // 10, NS // 3]))
+        | st.tuples(st.just("settle"), st.tuples(st.integers(1, 4), st.integers(0, 4)))
+        | st.tuples(st.just("rate"), WHOLE_RATES),
+        min_size=10,
+        max_size=60,
+    ),
+    st.sampled_from([NS // 50, NS, 3 * NS]),
+)
+@example(  # a start that shares its entry with one before the edge moves that over it
+    Rate(9000, per=2), [("advance", NS - 500_000), *[("take", 1), ("advance", 100_000)] * 8], 3 * NS
+)
+@examples(400)
+def test_question_about_the_rest_of_an_interval_has_the_same_answer_whatever_was_asked_before(rate, history, interval):
+    """A window that is asked at each step answers like one that has only just read the same starts."""
+    limit, now, tickets = WindowLimit(rate), START, []
+    for action, value in history:
+        if action == "advance":
+            now += value
+        elif action == "rate":
+            limit.set_rate(value, now)
+        elif action == "settle" and tickets:
+            limit.settle(tickets[-min(value[0], len(tickets))], value[1], now)
+        elif action == "take" and limit.admits(value, now):
+            tickets.append(limit.take(value, now))
+        end = now - now % interval + interval
+        fresh = limit.unused()
+        fresh.unpack(limit.pack(), now)
+        assert limit.count_until(now, end) == fresh.count_until(now, end)
 
 
 @pytest.mark.parametrize("permits", [4096, 4097, 9000])
