@@ -276,23 +276,27 @@ class PlainQueue(Intervals):
         Returns:
             (source, position) or (None, record); None if the slow path must be taken, which may start nothing.
         """
-        if self.is_special or self.chores or self.is_halted or (self.expiry.is_used and self._is_sweep_due(now)):
+        if self.is_special or not self._may_take_lone(now):
             return None
-        if self._opening_at <= now and self._note_opening() <= now:
-            return None
-        admission = self.admission
-        if not self.is_unlimited:
-            admission.count = 0
-            if now < admission.next_at:
-                return None
         on_time = self.on_time
         if self.spread.opened_count or on_time.ready.active:
             return self._take_one(now)
-        if not self.is_unlimited and not admission.look(now):
+        if not self.is_unlimited and not self.admission.look(now):
             return None
         self._pulled_at = now
         taken = on_time.take_lone(self.timeline.seen_until(now))
         return taken if taken is None or self._admit(on_time, *taken, now) else None
+
+    def _may_take_lone(self, now: float) -> bool:
+        """True if nothing but a start is to be done now, and a permit may be there."""
+        if self.chores or self.is_halted or (self.expiry.is_used and self._is_sweep_due(now)):
+            return False
+        if self._opening_at <= now and self._note_opening() <= now:
+            return False
+        if self.is_unlimited:
+            return True
+        self.admission.count = 0
+        return now >= self.admission.next_at
 
     def _take_one(self, now: float) -> tuple[Any, Any] | None:
         """Take the next task to start, where a task is ready or waits to be spread."""
@@ -484,19 +488,17 @@ class PlainQueue(Intervals):
         """
         wake = self._next_instant(now) if may_start else math.inf
         on_time, spread, is_used = self.on_time, self.spread, self.expiry.is_used
-        if wake < self.end and not is_used and not self.is_special:
-            # All else comes later: tasks due by the wall clock, and other buckets, unless they are large.
-            is_large = on_time.numbers and on_time.is_large_ahead
-            if not is_large and not (spread.numbers and spread.is_large_ahead):
-                self._opening_at = self.end  # or later: it is computed then
-                return wake
-        is_open = may_start and not self.admission.permits.rate.is_zero
-        wake = min(wake, self._note_opening()) if is_open else math.inf
-        sweep = self.expiry.next_sweep() if is_used else None
-        if sweep is not None:
-            wake = min(wake, self.timeline.start_of(sweep))
-        if self.wall.is_pending:
-            wake = min(wake, self.interval_end)
+        is_large = (on_time.numbers and on_time.is_large_ahead) or (spread.numbers and spread.is_large_ahead)
+        if wake < self.end and not is_used and not is_large:
+            self._opening_at = self.end  # or later: it is computed then; so do tasks due by the wall clock
+        else:
+            is_open = may_start and not self.admission.permits.rate.is_zero
+            wake = min(wake, self._note_opening()) if is_open else math.inf
+            sweep = self.expiry.next_sweep() if is_used else None
+            if sweep is not None:
+                wake = min(wake, self.timeline.start_of(sweep))
+            if self.wall.is_pending:
+                wake = min(wake, self.interval_end)
         return wake if self.gate is None else self._next_wake_of_keys(now, wake, may_start=may_start)
 
     def _next_instant(self, now: float) -> float:
@@ -505,12 +507,12 @@ class PlainQueue(Intervals):
             return self._next_instant_of_keys(now)
         ready, spread_ready = self.on_time.ready, self.spread.ready
         return self._next_instant_of(
-            bool(ready.active) and ready.head() is not None,
-            bool(spread_ready.active) and spread_ready.head() is not None,
-            now,
+            on_time_ready=bool(ready.active) and ready.head() is not None,
+            spread_ready=bool(spread_ready.active) and spread_ready.head() is not None,
+            now=now,
         )
 
-    def _next_instant_of(self, on_time_ready: bool, spread_ready: bool, now: float) -> float:  # two of a kind
+    def _next_instant_of(self, *, on_time_ready: bool, spread_ready: bool, now: float) -> float:
         """Return the next start instant, by whether a task of each calendar may start."""
         on_time, spread = self.on_time, self.spread
         if not spread.opened_count:

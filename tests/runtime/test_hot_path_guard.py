@@ -17,7 +17,7 @@ from types import CodeType
 import pytest
 
 import ratelimited_executor
-from ratelimited_executor import Paced, Pacing, RateLimitedExecutor, Strictness, kernel
+from ratelimited_executor import Burst, Paced, Pacing, RateLimitedExecutor, Strictness, Window, kernel
 
 COUNT = 4000
 
@@ -184,6 +184,31 @@ async def test_a_paced_start_runs_no_python_code_of_the_compiled_package(
     assert count > 2000
     often = {code.co_qualname: number / count for code, number in seen.items() if number > count / 10 and is_ours(code)}
     assert often.keys() <= {"LoopTimer.set", "LoopTimer._call_back"}, often
+
+
+@pytest.mark.parametrize(
+    ("limits", "compiled_max", "pure_max"),
+    [
+        ({"rate": 1000, "policy": Window()}, 75, 142),
+        ({"rate": 1000, "policy": Burst(50)}, 75, 142),
+        ({"rate": ["1000/s", "100_000/min"]}, 88, 160),
+        ({"rate": 1000, "key_rate": 100, "max_concurrency": 50}, 156, 190),
+    ],
+    ids=["window", "burst", "two rates", "keys"],
+)
+async def test_a_start_under_other_limits_calls_little(virtual_clock, limits, compiled_max, pure_max):
+    """A start that is alone asks each limit a few questions; it joins no order, and nothing is summed over a window."""
+    key = {"key": "one"} if "key_rate" in limits else {}
+    async with RateLimitedExecutor("one", **limits) as executor:
+        for number in range(COUNT):
+            executor.schedule(_nothing, delay=0.5 + number / 90, **key)
+        await asyncio.sleep(1.0)
+        before = executor.statistics().started
+        with Calls() as calls:
+            await asyncio.sleep(30.0)
+        count = executor.statistics().started - before
+    assert count > 2600
+    assert calls.counts["call"] / count <= (compiled_max if kernel.is_compiled else pure_max)
 
 
 def _bytes_of(add) -> float:

@@ -58,13 +58,24 @@ class ReadyKeyed:
         make: creates an empty ready queue.
     """
 
-    active: Final = True
-    __slots__ = ("_first", "_gate", "_heap", "_lanes", "_make", "_numbers", "_successor", "_taken", "_unasked")
+    __slots__ = (
+        "_first",
+        "_gate",
+        "_heap",
+        "_lanes",
+        "_make",
+        "_numbers",
+        "_successor",
+        "_taken",
+        "_unasked",
+        "active",
+    )
 
     def __init__(self, gate: KeyGate, make: Callable[[], DueReady]) -> None:
         self._gate: KeyGate | None = gate
         self._make = make
         self._lanes: dict[Hashable, _Lane] = {}
+        self.active = self._lanes  # parked ones as well
         self._unasked: dict[Hashable, _Lane] = {}  # parked lanes with no known event that will resume them
         self._heap: GuardedHeap[tuple[Any, int, _Lane]] = GuardedHeap(_is_stale)  # (head of the lane, number, lane)
         self._numbers = count()

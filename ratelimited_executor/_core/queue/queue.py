@@ -27,6 +27,7 @@ from ratelimited_executor._kernel.buckets import RECORD, Bucket
 from ratelimited_executor._kernel.calendar import Calendar
 from ratelimited_executor._kernel.chores import Chores
 from ratelimited_executor._kernel.contracts import is_empty
+from ratelimited_executor._kernel.pacing import Pacing
 from ratelimited_executor._kernel.queue import PlainQueue
 from ratelimited_executor._kernel.ready import ReadyQueues
 from ratelimited_executor._kernel.sizes import RUN_COUNT
@@ -44,7 +45,6 @@ if TYPE_CHECKING:
     from ratelimited_executor._core.queue.records import TaskRecord
     from ratelimited_executor._core.slots.keeping import SlotRequest
     from ratelimited_executor._kernel.contracts import DueReady, Permits, Ready
-    from ratelimited_executor._kernel.pacing import Pacing
     from ratelimited_executor._kernel.records import Record
     from ratelimited_executor._kernel.stretch import Stretch
 
@@ -140,6 +140,7 @@ class TaskQueue(PlainQueue):
         self.costs: CombinedPermits | None = None  # the permits, once some task may cost more than one
         self.gated: set[TaskRecord] = set()  # running records that count in the limits of their keys
         self.slots_of: dict[TaskRecord, SlotRequest] = {}  # of running records
+        self._may_be_lone = False  # True if a due task may start before others are put in order
         self.is_forgetting = False  # True if the next wake-up serves only to forget idle keys
         self.deciding_at: float | None = None  # loop time of a decision that calls user code; None outside one
         self._report_order_error = report_order_error
@@ -158,6 +159,9 @@ class TaskQueue(PlainQueue):
     @decision
     def _decide_special(self, now: float, limit: int) -> tuple[Any, Any] | Stretch | None:
         """Answer :meth:`poll`, with the time of the decision fixed."""
+        if self.is_changed and limit and (lone := self._take_lone_of_key(now)) is not None:
+            self.is_changed, self._is_all_ready, self._is_sorting = False, True, False
+            return lone
         while (taken := self._decide(now, limit)) is None and self._beyond is not None:
             self._drop_beyond()
         return taken
@@ -223,12 +227,14 @@ class TaskQueue(PlainQueue):
     def _next_instant_of_keys(self, now: float) -> float:
         if self.permits.rate.is_zero:
             return math.inf
+        if not (self.on_time.ready.active or self.spread.ready.active):
+            return self._next_instant_of(on_time_ready=False, spread_ready=False, now=now)
         if self.permits.is_by_tickets and not self.admission.count and now < self.admission.next_at:
             # Without a ticket, no key is asked for admission.
             first, second = self.on_time.ready.head(), self.spread.ready.head()
-            return self._next_instant_of(first is not None, second is not None, now)
+            return self._next_instant_of(on_time_ready=first is not None, spread_ready=second is not None, now=now)
         first, second = self.park_keys(self.timeline.to_ns(now))
-        return self._next_instant_of(first is not None, second is not None, now)
+        return self._next_instant_of(on_time_ready=first is not None, spread_ready=second is not None, now=now)
 
     def park_keys(self, now_ns: int) -> tuple[Any, Any]:
         """Park the keys that come first and may not start, without a request for slots; return the heads behind them."""
@@ -242,10 +248,11 @@ class TaskQueue(PlainQueue):
 
     def _heads_at(self, now_ns: int) -> tuple[Any, Any]:
         """Return the heads of both calendars among the tasks that the limits of keys admit at a time."""
-        ready: Any
+        ready: Any = self.on_time.ready
         if not self.spread.opened_count:
-            ready = self.on_time.ready
-            return ready.head_at(now_ns), None
+            return (ready.head_at(now_ns) if ready.active else None), None
+        if not (ready.active or self.spread.ready.active):
+            return None, None
         if self.gate is not None and self.gate.asks_for_slots and not (self.gate.is_looking or self.is_unlimited):
             first, second = self.on_time.ready.head(), self.spread.ready.head()
             if first is not None and second is not None and second < first:
@@ -317,6 +324,38 @@ class TaskQueue(PlainQueue):
             self.on_gone(source, position, TaskState.EXPIRED)
             if count == _EXPIRE_COUNT_MAX:
                 return
+
+    def _take_lone_of_key(self, now: float) -> tuple[Any, Any] | None:
+        """Take the only due task, if its key may start one: like :meth:`_take_lone`, where keys have limits.
+
+        It need not join the order. If it has to wait, it does.
+        """
+        gate, on_time, spread = self.gate, self.on_time, self.spread
+        if gate is None or not self._may_be_lone or gate.asks_for_slots or on_time.ready.active or spread.ready.active:
+            return None
+        if not self._may_take_lone(now) or not (self.is_unlimited or self.admission.look(now)):
+            return None
+        self._pulled_at = now
+        calendar, until = on_time, self.timeline.seen_until(now)
+        if spread.opened_count:
+            if self.early or self.passing or self.pacing is Pacing.ON_TIME or on_time.next_due() <= until:
+                return None
+            self.is_dense = not self.is_unlimited and self._is_dense(now)
+            if self.is_dense or not self.plan.is_one(now, left=spread.opened_count + self.later_count):
+                return None
+            calendar, until = spread, now - self.phase_seconds
+        taken = calendar.take_lone(until)
+        if taken is not None:
+            source: Any
+            source, item = taken
+            key, cost = (item._key, item.cost) if source is None else (source.key, source.cost_of(item))
+            if key is None or (gate.knows(key) and gate.admits(key, cost, self.timeline.to_ns(now))):
+                return taken if self._admit(calendar, source, item, now) else None
+            if source is None:
+                calendar.ready.push_record(item)
+            else:
+                calendar.ready.push_position(source, item, source.rank)
+        return None
 
     def _choose_special(self, now: float) -> Calendar | None:
         """Choose between the heads that the limits of keys admit; the first task then waits for its cost."""
@@ -482,6 +521,7 @@ class TaskQueue(PlainQueue):
         self.is_special = is_own or is_left or self.gate is not None or self.costs is not None
         self.is_by_importance = self._fair_clock is not None or self.gate is not None
         self._is_single = self.permits.decides_each or self.is_by_importance
+        self._may_be_lone = not (is_own or is_left or self.costs is not None or self.permits.is_by_tickets)
         self.counts_effects = self.admission.effects is not None or self.gate is not None
         self.is_forgetting = False
 
