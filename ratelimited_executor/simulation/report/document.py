@@ -45,7 +45,7 @@ th, td { padding: 4px 22px 4px 0; text-align: left; vertical-align: top; border-
 th { font-weight: 600; }
 tbody th { font-weight: 400; color: var(--soft); white-space: nowrap; }
 table.numbers td { white-space: nowrap; }
-table.numbers thead th + th { min-width: 110px; }
+table.numbers thead th { overflow-wrap: break-word; } table.numbers thead th + th { min-width: 110px; }
 table.numbers td, table.numbers thead th + th { text-align: right; padding: 4px 10px 4px 28px; }
 table.runs td { min-width: 140px; max-width: 520px; }
 tr:last-child > * { border-bottom: 0; }
