@@ -31,9 +31,11 @@ this package, as the same objects.
 from __future__ import annotations
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Final
 
+TYPE_CHECKING = False  # as type checkers read it; ``typing`` takes longer to load than all the rest of a plain import
 if TYPE_CHECKING:
+    from typing import Any, Final
+
     from ratelimited_executor._core.fleet.insight import FleetStatistics as FleetStatistics
     from ratelimited_executor._core.fleet.insight import GroupLimit as GroupLimit
     from ratelimited_executor._core.fleet.peer_states import PeerState as PeerState

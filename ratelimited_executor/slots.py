@@ -2,14 +2,7 @@
 
 from __future__ import annotations
 
-from ratelimited_executor._runtime.limits.slots import (
-    OnLost,
-    Slot,
-    SlotHold,
-    SlotHolder,
-    Slots,
-    SlotStatistics,
-    current_slot,
-)
+from ratelimited_executor._core.slots.keeping import SlotHolder, SlotStatistics
+from ratelimited_executor._runtime.limits.slots import OnLost, Slot, SlotHold, Slots, current_slot
 
 __all__ = ["OnLost", "Slot", "SlotHold", "SlotHolder", "SlotStatistics", "Slots", "current_slot"]

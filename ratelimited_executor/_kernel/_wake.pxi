@@ -7,7 +7,7 @@ cdef Py_ssize_t FEW_COUNT = sizes.FEW_COUNT, MARGIN_COUNT = sizes.MARGIN_COUNT, 
 cdef double BLOCKED_SECONDS = sizes.BLOCKED_SECONDS, SLICE_SECONDS = sizes.SLICE_SECONDS
 cdef double DESCRIPTOR_SECONDS_MAX = sizes.DESCRIPTOR_SECONDS_MAX, PULL_STEPS = sizes.PULL_STEPS, ROUND_UP = sizes.ROUND_UP
 cdef object SPREAD = Pacing.SPREAD
-cdef object INERT_TYPES = frozenset((list, tuple, range, array))  # as in ``_runtime/task/batches.py``
+cdef object INERT_TYPES = frozenset((list, tuple, range, array))  # as in ``_runtime/task/batch_items.py``
 
 
 # What is due.

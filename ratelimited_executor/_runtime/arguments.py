@@ -7,7 +7,6 @@ import sys
 from datetime import UTC, datetime, timedelta, tzinfo
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final, TypeVar
-from zoneinfo import ZoneInfo, available_timezones
 
 from ratelimited_executor._core.durations import delay_of, duration_of, number_of, seconds_of
 from ratelimited_executor._core.escapes import shown
@@ -92,8 +91,12 @@ def tz_of(name: str, value: Any) -> tzinfo:
         return value
     if not isinstance(value, str):
         raise TypeError(f"{name} must be the name of a time zone, such as Europe/London, or a tzinfo, got {value!r}")
+    if value.upper() == "UTC":
+        return UTC
+    from zoneinfo import ZoneInfo, available_timezones  # noqa: PLC0415  # many programs name no zone
+
     try:
-        return UTC if value.upper() == "UTC" else ZoneInfo(value)
+        return ZoneInfo(value)
     except (KeyError, ValueError, OSError) as error:
         remedy = "" if available_timezones() else ": this system has no time zones, pip install tzdata"
         raise ValueError(

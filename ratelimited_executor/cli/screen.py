@@ -1,18 +1,33 @@
-"""Standard error for a run, which may outlive its terminal and the reader of its messages."""
+"""The consoles of commands: standard output, and standard error for a run, which may outlive its terminal and its reader."""
 
 from __future__ import annotations
 
 import os
 import sys
 from contextlib import suppress
-from typing import IO, TYPE_CHECKING, Any, cast
+from typing import IO, TYPE_CHECKING, Any, Final, cast
 
 from rich.console import Console
 
 if TYPE_CHECKING:
     from typing import TextIO
 
-__all__ = ["screen_of_stderr"]
+__all__ = ["console_of", "print_line", "screen_of_stderr"]
+
+_PLAIN_WIDTH: Final = 1000  # for a pipe, so that nothing is cut off
+
+
+def console_of(given: Console | None) -> Console:
+    """Return the console that a command prints on: the given one, or standard output; in a pipe, no table is cut off."""
+    console = given or Console(emoji=False)
+    if not console.is_terminal:
+        console.width = _PLAIN_WIDTH
+    return console
+
+
+def print_line(console: Console, text: str) -> None:
+    """Print a text as it is, in one line if it has no line breaks."""
+    console.print(text, highlight=False, markup=False, soft_wrap=True)
 
 
 def screen_of_stderr() -> Console:

@@ -95,6 +95,7 @@ def test_page_is_complete_and_asks_no_host(run, tmp_path):
     page = page_of(tmp_path, run)
     assert ("html", {"lang": "en"}) in page.attributes
     assert page.tags.count("title") == page.tags.count("h1") == 1
+    assert "Run\n" in page.text and "StoredRun" not in page.text
     assert all({"scope"} <= set(attributes) for tag, attributes in page.attributes if tag == "th")
     assert [] == [found for found in page.attributes if re.match("(https?:)?//", found[1].get("src", ""))]
     assert {"icon"} == {attributes["rel"] for tag, attributes in page.attributes if tag == "link"}

@@ -29,7 +29,6 @@ from ratelimited_executor._runtime.faces.checks import (
     rate_or_function,
     threads_of,
 )
-from ratelimited_executor._runtime.insight import insight, listing
 from ratelimited_executor._runtime.insight.observing import Listeners
 from ratelimited_executor._runtime.life.assembly import assemble
 from ratelimited_executor._runtime.life.closing import Closing, check_loop
@@ -461,6 +460,8 @@ class ExecutorBase(ExecutorFields):
 
     def statistics(self) -> Statistics:
         """Count the tasks at this instant."""
+        from ratelimited_executor._runtime.insight import insight  # noqa: PLC0415  # a start does without
+
         return insight.statistics(self._started())
 
     def backlog_seconds(self, key: Hashable = None) -> float:
@@ -469,6 +470,8 @@ class ExecutorBase(ExecutorFields):
         Args:
             key: the key of the tasks; None for all. With a key, the time until the last of its tasks is expected to start.
         """
+        from ratelimited_executor._runtime.insight import insight  # noqa: PLC0415  # a start does without
+
         return insight.backlog_seconds(self._started(), key_of("key", key, self._keys))
 
     def explain(self, handle: TaskHandle[Any]) -> Explanation:
@@ -477,6 +480,8 @@ class ExecutorBase(ExecutorFields):
         Raises:
             ValueError: if the task is not of this executor.
         """
+        from ratelimited_executor._runtime.insight import insight  # noqa: PLC0415  # a start does without
+
         parts = self._started()
         self._check_place()
         if getattr(handle, "_engine", None) is not parts.engine:
@@ -489,6 +494,8 @@ class ExecutorBase(ExecutorFields):
         Args:
             limit: the maximum number, >= 0; None for all.
         """
+        from ratelimited_executor._runtime.insight import listing  # noqa: PLC0415  # a start does without
+
         parts = self._started()
         self._check_place()
         return listing.waiting_tasks(parts.queue, parts.accounts, None if limit is None else count_of("limit", limit))

@@ -23,7 +23,6 @@ from ratelimited_executor._runtime.arguments import INHERITED, callable_of, coun
 from ratelimited_executor._runtime.faces.tasks import TaskFace, check_context, make_options
 from ratelimited_executor._runtime.limits.policy import WhenFull
 from ratelimited_executor._runtime.repeat.retrying import check_retry
-from ratelimited_executor._runtime.task.batches import BatchHandle, feed
 from ratelimited_executor._runtime.task.coroutines import cancel_guarded
 
 if TYPE_CHECKING:
@@ -34,7 +33,8 @@ if TYPE_CHECKING:
     from ratelimited_executor._core.durations import DurationLike
     from ratelimited_executor._core.keys.keys import KeyTable
     from ratelimited_executor._core.repeat.retries import Retry
-    from ratelimited_executor._runtime.task.batches import Items
+    from ratelimited_executor._runtime.task.batch_items import Items
+    from ratelimited_executor._runtime.task.batches import BatchHandle
     from ratelimited_executor._runtime.task.handles import TaskHandle
     from ratelimited_executor._runtime.task.intake import Intake
     from ratelimited_executor.typing import BatchOptions, CostLike
@@ -389,6 +389,8 @@ class BulkFace(TaskFace):
         context: contextvars.Context | None,
         retry: Any,
     ) -> BatchHandle[Any]:
+        from ratelimited_executor._runtime.task.batches import BatchHandle  # noqa: PLC0415  # many programs have no batches
+
         return BatchHandle(
             engine,
             fn,
@@ -403,6 +405,7 @@ class BulkFace(TaskFace):
         self, engine: Intake, batch: BatchHandle[Any], items: AsyncGenerator[Any, None], plan: _Plan, count: int | None
     ) -> None:
         """Read the items of an iterator in a separate task."""
+        from ratelimited_executor._runtime.task.batches import feed  # noqa: PLC0415  # as above
 
         async def wait_for_turn(index: int, item: Any) -> None:
             if count is not None and index >= count:

@@ -7,8 +7,6 @@ import inspect
 from functools import partial
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, overload
 
-import anyio
-
 from ratelimited_executor._runtime.arguments import INHERITED, NOT_GIVEN, key_of
 from ratelimited_executor._runtime.faces.tasks import TaskFace, make_options
 from ratelimited_executor._runtime.task.permit import Permit, take_now
@@ -91,11 +89,11 @@ class LimiterFace(TaskFace):
         self._admit(0)
         parts = self._started()
         if parts.backlog.room is not None and not parts.backlog.room.is_free(key):
-            raise anyio.WouldBlock
+            raise _would_block()
         self._admit(0 if parts.backlog.is_dropping else 1, key=key)
         options = make_options(priority=priority, name=name or "acquire", rare=self._rare_of_waiter(key, cost))
         if not take_now(parts, options):
-            raise anyio.WouldBlock
+            raise _would_block()
 
     def _rare_of_waiter(self, key: Any, cost: Any) -> Rare | None:
         """Check the rare arguments of a waiter; return None if there are none."""
@@ -162,3 +160,9 @@ class LimiterFace(TaskFace):
                 return await fn(*args, **kwargs)
 
         return wrapper
+
+
+def _would_block() -> Exception:
+    import anyio  # noqa: PLC0415  # most programs start without it
+
+    return anyio.WouldBlock()

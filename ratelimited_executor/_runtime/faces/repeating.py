@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import UTC
 from typing import TYPE_CHECKING, Any, TypeVarTuple
 
 from ratelimited_executor._core.queue.records import Options
@@ -21,7 +20,6 @@ from ratelimited_executor._runtime.arguments import (
 )
 from ratelimited_executor._runtime.faces.tasks import TaskFace, make_options
 from ratelimited_executor._runtime.repeat import schedules
-from ratelimited_executor._runtime.repeat.cron import cron_times
 from ratelimited_executor._runtime.repeat.repeating import RepeatingHandle
 
 if TYPE_CHECKING:
@@ -172,8 +170,10 @@ class RepeatingFace(TaskFace):
             ImportError: if the extra ``cron`` is not installed.
             ValueError: if the expression is not a valid cron expression.
         """
+        from ratelimited_executor._runtime.repeat.cron import cron_times  # noqa: PLC0415  # many programs have none
+
         engine, rare = self._admit_runs(key, cost)
-        times = cron_times(expression, UTC if tz is None else tz_of("tz", tz), name="expression")
+        times = cron_times(expression, tz_of("tz", "UTC" if tz is None else tz), name="expression")
         return self._repeat(
             engine,
             fn,

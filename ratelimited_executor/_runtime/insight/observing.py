@@ -10,13 +10,12 @@ together. A listener that wants each start ends that: tasks start one by one. A 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ratelimited_executor._core.queue.looking import count_until
 from ratelimited_executor._kernel.records import Record
 from ratelimited_executor._runtime.task.accounts import CallOwner
-from ratelimited_executor._runtime.task.batches import BatchItem
+from ratelimited_executor._runtime.task.batch_items import BatchItem
 
 if TYPE_CHECKING:
     import asyncio
@@ -130,11 +129,10 @@ class Observed:
         return count
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Listener:
     """The notifications that a listener receives, in the same loop iteration; none of them may raise.
 
-    Attributes:
+    Args:
         opened: the executor has started, now or before; with its :class:`Observed`.
         accepted: tasks have been accepted; with their number.
         started: just before each start; with the due time and the loop time. It makes tasks start one by one.
@@ -145,14 +143,28 @@ class Listener:
         freed: a coroutine has ended, in whatever way; it is no longer among the running ones.
     """
 
-    opened: Callable[[Observed], None] | None = None
-    accepted: Callable[[int], None] | None = None
-    started: Callable[[float, float], None] | None = None
-    sampled: Callable[[float, float], int] | None = None
-    ended: Callable[[Any, TaskState], None] | None = None
-    cancelled: Callable[[int], None] | None = None
-    retried: Callable[[Any], None] | None = None
-    freed: Callable[[], None] | None = None
+    __slots__ = ("accepted", "cancelled", "ended", "freed", "opened", "retried", "sampled", "started")
+
+    def __init__(
+        self,
+        *,
+        opened: Callable[[Observed], None] | None = None,
+        accepted: Callable[[int], None] | None = None,
+        started: Callable[[float, float], None] | None = None,
+        sampled: Callable[[float, float], int] | None = None,
+        ended: Callable[[Any, TaskState], None] | None = None,
+        cancelled: Callable[[int], None] | None = None,
+        retried: Callable[[Any], None] | None = None,
+        freed: Callable[[], None] | None = None,
+    ) -> None:
+        self.opened = opened
+        self.accepted = accepted
+        self.started = started
+        self.sampled = sampled
+        self.ended = ended
+        self.cancelled = cancelled
+        self.retried = retried
+        self.freed = freed
 
 
 class Listeners:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 from ratelimited_executor._core.keys.keys import given_key
 from ratelimited_executor._core.queue.records import TaskRecord
 from ratelimited_executor._runtime.insight.observing import Listener, started_at
-from ratelimited_executor._runtime.task.batches import BatchItem
+from ratelimited_executor._runtime.task.batch_items import BatchItem
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ratelimited_executor._core.queue.queue import TaskQueue
 from ratelimited_executor._kernel.timeline import NS
@@ -38,8 +37,7 @@ if TYPE_CHECKING:
 __all__ = ["ExecutorParts", "assemble"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ExecutorParts:
+class ExecutorParts(NamedTuple):
     """The parts of a started executor.
 
     Attributes:

@@ -15,9 +15,6 @@ import logging
 import math
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-import anyio
-
-from ratelimited_executor._runtime.insight.listing import Unstarted
 from ratelimited_executor._runtime.log import LOGGER
 from ratelimited_executor._runtime.task.coroutines import cancel_guarded
 from ratelimited_executor.exceptions import WrongLoopError
@@ -26,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Sequence
 
     from ratelimited_executor._core.queue.queue import TaskQueue
+    from ratelimited_executor._runtime.insight.listing import Unstarted
     from ratelimited_executor._runtime.task.accounts import Accounts
     from ratelimited_executor._runtime.task.batches import BatchHandle
     from ratelimited_executor._runtime.task.coroutines import Coroutines
@@ -165,6 +163,8 @@ class Closing:
         """Return the collector of tasks cancelled from now on; without this call, none are collected."""
         if self._unstarted is not None:
             return self._unstarted
+        from ratelimited_executor._runtime.insight.listing import Unstarted  # noqa: PLC0415  # few programs ask for them
+
         unstarted = Unstarted(float if self.parts is None else self.parts.queue.timeline.to_epoch)
         if not self.is_closed:
             self._unstarted = unstarted
@@ -266,6 +266,8 @@ class Closing:
         tasks = {*parts.accounts.running.values(), *parts.accounts.feeders}
         if not tasks:
             return
+        import anyio  # noqa: PLC0415  # most programs close without it
+
         with anyio.CancelScope(shield=True):
             _, left = await asyncio.wait(tasks, timeout=GRACE_SECONDS)
         if left:
@@ -300,6 +302,8 @@ async def _wait_for(closings: Sequence[Closing]) -> None:
     try:
         await asyncio.wait(tasks)
     except asyncio.CancelledError:
+        import anyio  # noqa: PLC0415  # most programs close without it
+
         for closing in closings:
             closing.cut()
         with anyio.CancelScope(shield=True):

@@ -11,7 +11,6 @@ from ratelimited_executor._core.fixed import Fixed
 from ratelimited_executor._core.permits.phases import phase_of, phases
 from ratelimited_executor._runtime.arguments import count_of, delay_of, seconds_of
 from ratelimited_executor._runtime.life.closing import close_all
-from ratelimited_executor._runtime.limits.slot_keeper import LocalSlots
 from ratelimited_executor._runtime.limits.slots import Slots
 from ratelimited_executor._runtime.time.clock import clock_for
 from ratelimited_executor._runtime.time.hooks import hooks_of
@@ -168,7 +167,7 @@ class ManagerBase(Fixed, Generic[E]):
                 "each process should have slots of its own"
             )
         keeper = self._keeper()
-        if isinstance(keeper, LocalSlots):
+        if self._group_slots is None:
             if count is None:
                 raise ValueError(f"limit must be given for a new pool: slots({name!r}, limit=8)")
             keeper.set_limit(name, count)
@@ -186,7 +185,7 @@ class ManagerBase(Fixed, Generic[E]):
         keeper = self._slot_keeper
         if keeper is None:
             peers: Any = self._peers
-            keeper = self._slot_keeper = LocalSlots() if self._group_slots is None else peers.slots()
+            keeper = self._slot_keeper = _local_slots() if self._group_slots is None else peers.slots()
             if self._runner is not None:
                 keeper.open(self._runner.loop, self._runner.clock)
         return keeper
@@ -302,3 +301,9 @@ class ManagerBase(Fixed, Generic[E]):
         if self._runner is None:
             raise ExecutorNotStartedError(repr(self))
         return self._runner
+
+
+def _local_slots() -> Any:
+    from ratelimited_executor._runtime.limits.slot_keeper import LocalSlots  # noqa: PLC0415  # most programs have no slots
+
+    return LocalSlots()

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from ratelimited_executor._core.order.fair import Fair
@@ -18,8 +17,7 @@ if TYPE_CHECKING:
 __all__ = ["Settings"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
+class Settings(NamedTuple):
     """The initial settings of an executor; most may be changed while it runs.
 
     Attributes:

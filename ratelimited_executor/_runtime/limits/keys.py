@@ -9,13 +9,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakValueDictionary
 
-from ratelimited_executor._core.keys.gate import KeyGate
 from ratelimited_executor._core.keys.keys import given_key, text_of_key
 from ratelimited_executor._core.permits.rates import Rate
 from ratelimited_executor._core.queue.expiry import deadline_of
 from ratelimited_executor._core.queue.records import KeyOptions, TaskRecord
-from ratelimited_executor._core.slots.asking import SlotAsker
-from ratelimited_executor._core.slots.lanes import SlotLane
 from ratelimited_executor._runtime.arguments import count_of
 from ratelimited_executor._runtime.limits.policy import check_key_rate, limit_of_key
 
@@ -23,10 +20,13 @@ if TYPE_CHECKING:
     import asyncio
     from collections.abc import Callable, Hashable
 
+    from ratelimited_executor._core.keys.gate import KeyGate
     from ratelimited_executor._core.limits.limit import Limit
     from ratelimited_executor._core.permits.rates import RateLike
     from ratelimited_executor._core.queue.queue import TaskQueue
+    from ratelimited_executor._core.slots.asking import SlotAsker
     from ratelimited_executor._core.slots.keeping import SlotKeeper
+    from ratelimited_executor._core.slots.lanes import SlotLane
     from ratelimited_executor._kernel.contracts import Source
     from ratelimited_executor._kernel.states import TaskState
     from ratelimited_executor._runtime.limits.limits import Limits
@@ -167,6 +167,8 @@ class Keys:
         """Return the gate, created if needed; from then on every key needs its admission to start a task."""
         gate = self._queue.gate
         if gate is None:
+            from ratelimited_executor._core.keys.gate import KeyGate  # noqa: PLC0415  # most programs limit no keys
+
             gate = KeyGate(
                 limit_of=self._limit_of,
                 concurrency_of=self._concurrency_of,
@@ -231,6 +233,8 @@ class Keys:
         name = slots.pools, priority, key
         lane = self._lanes.get(name)
         if lane is None:
+            from ratelimited_executor._core.slots.lanes import SlotLane  # noqa: PLC0415  # most programs have no slots
+
             lane = self._lanes[name] = SlotLane(
                 key,
                 slots.pools,
@@ -282,6 +286,8 @@ class Keys:
         keeper = self._open_slots()
         if keeper is None:
             return None
+        from ratelimited_executor._core.slots.asking import SlotAsker  # noqa: PLC0415  # most programs share no slots
+
         name = self._accounts.name
         pool = f"{name}: key {text_of_key(key)}"
         told = partial(self._loop.call_soon, self._look_at_key, key)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import re
 from contextlib import suppress
-from dataclasses import replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Final
 
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
 __all__ = ["PolicyPlan", "read_rates", "read_resources"]
 
 
-_THOUSANDS: Final = re.compile(r"\d,\d{3}(?!\d)")
+_THOUSANDS: Final = r"\d,\d{3}(?!\d)"
 
 
 def read_rates(name: str, value: Any) -> tuple[Rate | Quota, ...]:
@@ -38,7 +37,9 @@ def read_rates(name: str, value: Any) -> tuple[Rate | Quota, ...]:
         ValueError: if it is empty, or a rate is out of range.
     """
     if isinstance(value, str):
-        if _THOUSANDS.search(value):  # a comma separates rates: this would be a rate of 1 a second, and another of 0
+        if re.search(
+            _THOUSANDS, value
+        ):  # a comma separates rates: this would be a rate of 1 a second, and another of 0
             raise ValueError(f"{name} must not have a comma inside a number, write 1_000/s: got {value!r}")
         try:
             return tuple(map(rate_or_quota, value.split(",")))
@@ -138,7 +139,7 @@ class PolicyPlan:
         """Return one part of ``count``, the smallest; at least one permit of each limit that has any."""
         for most in range(count, 0, -1):
             with suppress(ValueError):
-                return PolicyPlan(self.policy, self.rates, self.resources, replace(self._part, count=most, rank=0))
+                return PolicyPlan(self.policy, self.rates, self.resources, self._part._replace(peers=most, rank=0))
         return self
 
     def grid(self, now_ns: int) -> PermitGrid:
@@ -196,7 +197,7 @@ class PolicyPlan:
                 where, given = "policy", self.policy
         if self._depth(name, rate) == 0 and rate.permits != 0:
             raise ValueError(
-                f"{where} must have at least one permit for each of the {self._part.count} peers, got {given!r}"
+                f"{where} must have at least one permit for each of the {self._part.peers} peers, got {given!r}"
             )
 
     def _depth(self, name: str, rate: Rate | Quota) -> int | None:
@@ -229,10 +230,10 @@ class PolicyPlan:
 
     def _share(self, rule: Rule, rate: Rate) -> Rate:
         """Return this peer's part of a rate."""
-        if self._part.count == 1 or rate.is_unlimited:
+        if self._part.peers == 1 or rate.is_unlimited:
             return rate
         permits = Fraction(rate.permits)
-        return Rate(self._part.of(int(permits)) if rule.is_whole else permits / self._part.count, per=rate.per)
+        return Rate(self._part.of(int(permits)) if rule.is_whole else permits / self._part.peers, per=rate.per)
 
 
 def _go_on(bound: Bound, known: list[Bound], now_ns: int, *, is_same: bool) -> bool:

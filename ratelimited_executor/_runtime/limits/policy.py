@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from enum import Enum
 from fractions import Fraction
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple
 
 from ratelimited_executor._core.limits.exact_paced import ExactPacedLimit
 from ratelimited_executor._core.limits.paced import PacedLimit
@@ -48,24 +48,23 @@ RESERVE_SECONDS: Final = 0.005
 _SLACK_SECONDS: Final = 0.02  # the default for a permit: how late a timer may be at no cost
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
+class Part(NamedTuple):
     """The part of one peer of several that share a rate.
 
     Attributes:
-        count: the number of peers.
+        peers: the number of peers.
         rank: the rank of this one.
         phase: how much later the permits of a grid come up than on the epoch's grid, as a part of the gap between two
             permits, 0 <= phase < 1; the same for all peers.
     """
 
-    count: int = 1
+    peers: int = 1
     rank: int = 0
     phase: float = 0.0
 
     def of(self, permits: int) -> int:
         """Return its part of a number of permits."""
-        return permits * (self.rank + 1) // self.count - permits * self.rank // self.count
+        return permits * (self.rank + 1) // self.peers - permits * self.rank // self.peers
 
 
 WHOLE: Final = Part()
@@ -231,16 +230,16 @@ class PacedRule(Rule):
         slack_ns = round(self.usable_seconds * NS)
         if self.policy.strictness is Strictness.NOMINAL:
             return PermitGrid(
-                rate, slack_ns=slack_ns, now_ns=now_ns, peers=part.count, rank=part.rank, phase=part.phase
+                rate, slack_ns=slack_ns, now_ns=now_ns, peers=part.peers, rank=part.rank, phase=part.phase
             )
-        if part.count == 1:
+        if part.peers == 1:
             return ExactGrid(rate, slack_ns=slack_ns, now_ns=now_ns, phase=part.phase)
         return ExactShare(
             rate,
             slack_ns=round(self.policy.slack * NS),
             reserve_ns=round(RESERVE_SECONDS * NS),
             now_ns=now_ns,
-            peers=part.count,
+            peers=part.peers,
             rank=part.rank,
             phase=part.phase,
         )

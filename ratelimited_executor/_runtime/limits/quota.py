@@ -14,13 +14,11 @@ from ratelimited_executor._runtime.arguments import count_of, tz_of
 __all__ = ["Quota", "period_number", "rate_or_quota"]
 
 _PERIODS: Final = ("minute", "hour", "day", "week", "month")
-_TEXT: Final = re.compile(
-    r"\s*(?P<permits>[0-9][0-9_]*)\s+per\s+(?P<per>[a-z]+)(\s+from\s+(?P<start>[0-9]{1,2}:[0-9]{2}))?(\s+(?P<tz>\S+))?\s*",
-    re.IGNORECASE,
-)
-_WORDS: Final = re.compile(r"\s*(?P<permits>[0-9_.]+)\s+per\s+(?P<count>[0-9.]*)\s*(?P<unit>[a-z]+)\s*", re.IGNORECASE)
-_DAYS: Final = re.compile(r"\s*(?P<permits>[0-9_]+)\s*/\s*(d|days?)\s*", re.IGNORECASE)
-_START: Final = re.compile(r"(?P<hour>[0-9]{1,2}):(?P<minute>[0-9]{2})")
+# Compiled by the first text, and kept by ``re``.
+_TEXT: Final = r"(?i)\s*(?P<permits>[0-9][0-9_]*)\s+per\s+(?P<per>[a-z]+)(\s+from\s+(?P<start>[0-9]{1,2}:[0-9]{2}))?(\s+(?P<tz>\S+))?\s*"
+_WORDS: Final = r"(?i)\s*(?P<permits>[0-9_.]+)\s+per\s+(?P<count>[0-9.]*)\s*(?P<unit>[a-z]+)\s*"
+_DAYS: Final = r"(?i)\s*(?P<permits>[0-9_]+)\s*/\s*(d|days?)\s*"
+_START: Final = r"(?P<hour>[0-9]{1,2}):(?P<minute>[0-9]{2})"
 
 
 class Quota:
@@ -55,7 +53,7 @@ class Quota:
         self._permits = count_of("permits", permits)
         if per not in _PERIODS:
             raise ValueError(f"per must be one of {', '.join(_PERIODS)}, got {per!r}")
-        match = _START.fullmatch(start) if isinstance(start, str) else None
+        match = re.fullmatch(_START, start) if isinstance(start, str) else None
         if match is None or int(match["hour"]) > 23 or int(match["minute"]) > 59:
             raise ValueError(f"start must be a time of day, 'HH:MM', got {start!r}")
         if per in ("minute", "hour") and (int(match["hour"]), int(match["minute"])) != (0, 0):
@@ -71,7 +69,7 @@ class Quota:
         Raises:
             ValueError: if the text is anything else.
         """
-        match = _TEXT.fullmatch(text)
+        match = re.fullmatch(_TEXT, text)
         if match is None:
             raise ValueError(f"quota must look like '10000 per day from 00:00 Europe/London', got {shown(text)}")
         return cls(
@@ -177,7 +175,7 @@ def rate_or_quota(text: str) -> Rate | Quota:
     >>> rate_or_quota("100/min"), rate_or_quota("100 per minute UTC")
     (Rate(100, per=60), Quota(100, per='minute', start='00:00', tz='UTC'))
     """
-    words, days = _WORDS.fullmatch(text), _DAYS.fullmatch(text)
+    words, days = re.fullmatch(_WORDS, text), re.fullmatch(_DAYS, text)
     for short, unit in (("min", "minute"), ("h", "hour")):
         if words is not None and (words["count"], words["unit"].lower()) == ("", unit):
             raise _unclear(text, f"{words['permits']}/{short}", f"{words['permits']} per {unit} UTC")

@@ -8,7 +8,6 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 from ratelimited_executor._core.durations import delay_of, number_of
-from ratelimited_executor._core.slots.keeping import SlotHolder, SlotStatistics
 from ratelimited_executor._runtime.arguments import count_of, name_or_none
 from ratelimited_executor.exceptions import SlotLostError
 
@@ -18,15 +17,13 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from ratelimited_executor._core.durations import DurationLike
-    from ratelimited_executor._core.slots.keeping import SlotKeeper, SlotRequest
+    from ratelimited_executor._core.slots.keeping import SlotKeeper, SlotRequest, SlotStatistics
 
 __all__ = [
     "OnLost",
     "Slot",
     "SlotHold",
-    "SlotHolder",
     "SlotSet",
-    "SlotStatistics",
     "Slots",
     "current_slot",
     "holding",

@@ -7,15 +7,15 @@ Items of an iterator are read on demand, a bounded number ahead, and count as ac
 from __future__ import annotations
 
 import asyncio
-from array import array
 from collections import deque
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar
 
 from ratelimited_executor._kernel.fields import HandleFields
 from ratelimited_executor._kernel.states import FINAL_STATES, TaskState
+from ratelimited_executor._runtime.task.batch_items import INERT_TYPES, call_with_item
 from ratelimited_executor._runtime.task.coroutines import cancel_guarded
 from ratelimited_executor._runtime.task.failures import Failure
 
@@ -28,17 +28,15 @@ if TYPE_CHECKING:
         Callable,
         Generator,
         Iterator,
-        Mapping,
-        Sequence,
     )
 
     from ratelimited_executor._kernel.batches import BatchSource
     from ratelimited_executor._runtime.task.accounts import Accounts
+    from ratelimited_executor._runtime.task.batch_items import Items
 
-__all__ = ["INERT_TYPES", "BatchHandle", "BatchItem", "BatchSummary", "Outcome", "call_with_item", "feed"]
+__all__ = ["BatchHandle", "BatchSummary", "Outcome", "feed"]
 
 T = TypeVar("T")
-Items: TypeAlias = "Sequence[Any] | Mapping[int, Any]"  # by their index in the batch
 _DRAW_COUNT_MAX: Final = 100  # items read between two turns of the loop: about two milliseconds
 _LOOK_AHEAD_COUNT: Final = 1000  # the maximum number of items read from an iterator that have not ended
 
@@ -46,7 +44,6 @@ _LOOK_AHEAD_COUNT: Final = 1000  # the maximum number of items read from an iter
 _DONE: Final = TaskState.DONE  # enum members are slow to look up
 _FAILED: Final = TaskState.FAILED
 _ERROR_STATES: Final = (TaskState.FAILED, TaskState.EXPIRED, TaskState.DROPPED)
-INERT_TYPES: Final = frozenset((list, tuple, range, array))  # types of items whose look-up runs no user code
 
 
 @dataclass(frozen=True, slots=True)
@@ -384,43 +381,6 @@ class BatchHandle(HandleFields, Generic[T]):
             for future in self._changed:
                 if not future.done():
                     future.set_result(None)
-
-
-class BatchItem:
-    """The owner of one task of a batch that has started, or ended without a start.
-
-    Args:
-        source: its source.
-        index: its index in the batch.
-        items: the items of its source, for a retry.
-        key: the key under whose limits it started; None without such limits.
-        started_at: loop time of its start; None without observers.
-    """
-
-    __slots__ = ("batch", "index", "items", "key", "source", "started_at")
-
-    def __init__(
-        self, source: BatchSource, index: int, items: Any = None, key: Any = None, started_at: float | None = None
-    ) -> None:
-        self.batch: BatchHandle[Any] = source.owner
-        self.source = source
-        self.index = index
-        self.items = items
-        self.key = key
-        self.started_at = started_at
-
-    def _end_done(self, result: Any) -> None:
-        """Record that the task returned."""
-        self.batch._item_ended(self.index, _DONE, result)
-
-    def _end(self, state: TaskState, outcome: Any) -> None:
-        """Record any other end."""
-        self.batch._item_ended(self.index, state, outcome)
-
-
-def call_with_item(call: Callable[[Any], Any], items: Items, index: int) -> Any:
-    """Call a function with one of many items."""
-    return call(items[index])
 
 
 async def feed(

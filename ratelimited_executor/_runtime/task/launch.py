@@ -8,9 +8,6 @@ from functools import partial
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-import anyio
-import anyio.to_thread
-
 from ratelimited_executor._kernel.buckets import name_of
 from ratelimited_executor._runtime.task.deferred import LapsedStartError
 from ratelimited_executor.exceptions import RunTimeoutError
@@ -18,6 +15,8 @@ from ratelimited_executor.exceptions import RunTimeoutError
 if TYPE_CHECKING:
     import concurrent.futures
     from collections.abc import Callable, Coroutine, Generator
+
+    from anyio import CapacityLimiter
 
     from ratelimited_executor._runtime.task.deferred import DeferredStart
 
@@ -46,20 +45,31 @@ class Threads:
         are_there: True if the loop has threads; otherwise a call for a thread fails.
 
     Attributes:
-        limiter: bounds our own threads.
         are_there: as above.
     """
 
-    __slots__ = ("_pool", "are_there", "limiter")
+    __slots__ = ("_count", "_limiter", "_pool", "are_there")
 
     def __init__(self, count: int, pool: concurrent.futures.Executor | None = None, *, are_there: bool = True) -> None:
+        self._count = count
+        self._limiter: CapacityLimiter | None = None
         self._pool = pool
         self.are_there = are_there
-        self.limiter = anyio.CapacityLimiter(count)
+
+    @property
+    def limiter(self) -> CapacityLimiter:
+        """Bounds our own threads."""
+        if self._limiter is None:
+            from anyio import CapacityLimiter  # noqa: PLC0415  # it loads anyio's backend; most programs have no threads
+
+            self._limiter = CapacityLimiter(self._count)
+        return self._limiter
 
     async def run(self, call: Callable[[], T]) -> T:
         """Run a call in a thread; if the caller is cancelled, the call runs on."""
         if self._pool is None:
+            import anyio.to_thread  # noqa: PLC0415  # as above
+
             return await anyio.to_thread.run_sync(call, limiter=self.limiter, abandon_on_cancel=True)
         return await asyncio.get_running_loop().run_in_executor(self._pool, _without_stop, call)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ratelimited_executor._kernel.states import TaskState
-from ratelimited_executor._runtime.task.batches import BatchItem
+from ratelimited_executor._runtime.task.batch_items import BatchItem
 from ratelimited_executor.exceptions import TaskDroppedError, TaskExpiredError
 
 if TYPE_CHECKING:

@@ -26,7 +26,7 @@ from ratelimited_executor._kernel.sizes import LONG_HOLD_SECONDS
 from ratelimited_executor._kernel.states import TaskState
 from ratelimited_executor._runtime.limits.slots import holding, slot_for
 from ratelimited_executor._runtime.task.accounts import CallOwner
-from ratelimited_executor._runtime.task.batches import INERT_TYPES, BatchItem, call_with_item
+from ratelimited_executor._runtime.task.batch_items import INERT_TYPES, BatchItem, call_with_item
 from ratelimited_executor._runtime.task.deferred import DeferredStart
 from ratelimited_executor._runtime.task.launch import (
     ThreadCall,

@@ -23,9 +23,10 @@ if TYPE_CHECKING:
 
     from ratelimited_executor._core.durations import DurationLike
     from ratelimited_executor._core.permits.rates import Rate
+    from ratelimited_executor._core.slots.keeping import SlotStatistics
     from ratelimited_executor._runtime.insight.insight import Statistics
     from ratelimited_executor._runtime.life.executor import RateLimitedExecutor
-    from ratelimited_executor._runtime.limits.slots import OnLostLike, Slot, SlotHold, Slots, SlotStatistics
+    from ratelimited_executor._runtime.limits.slots import OnLostLike, Slot, SlotHold, Slots
     from ratelimited_executor._runtime.task.handles import TaskHandle
     from ratelimited_executor._runtime.task.permit import Permit
     from ratelimited_executor.abc import Clock, Fleet, Peers

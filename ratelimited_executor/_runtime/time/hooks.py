@@ -8,8 +8,7 @@ than asyncio does.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from ratelimited_executor._kernel.timeline import NS
 from ratelimited_executor._runtime.task.coroutines import Coroutines
@@ -69,8 +68,7 @@ class LoopHooks(VirtualTime, Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Hooks:
+class Hooks(NamedTuple):
     """The hooks of one loop; the defaults are those of a loop without hooks.
 
     Attributes:
@@ -97,7 +95,5 @@ class Hooks:
 
 def hooks_of(loop: asyncio.AbstractEventLoop) -> Hooks:
     """Return the hooks that a loop offers."""
-    offered: dict[str, Any] = {
-        field.name: getattr(loop, field.name) for field in fields(Hooks) if hasattr(loop, field.name)
-    }
+    offered: dict[str, Any] = {name: getattr(loop, name) for name in Hooks._fields if hasattr(loop, name)}
     return Hooks(**offered)

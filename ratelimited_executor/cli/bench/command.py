@@ -15,7 +15,6 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from rich.console import Console
 from rich.text import Text
 
 from ratelimited_executor._core.durations import format_duration
@@ -41,7 +40,7 @@ from ratelimited_executor.cli.bench.view import (
     verdict_text,
 )
 from ratelimited_executor.cli.exits import CommandError, ExitStatus
-from ratelimited_executor.cli.screen import screen_of_stderr
+from ratelimited_executor.cli.screen import console_of, print_line, screen_of_stderr
 from ratelimited_executor.cli.stopping import Signals, Stop, cancelled_by
 from ratelimited_executor.cli.targets import load_target
 from ratelimited_executor.load.arrivals import Schedule
@@ -54,6 +53,8 @@ from ratelimited_executor.load.verdicts import judge
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+
+    from rich.console import Console
 
     from ratelimited_executor.cli.bench.contact import Contact, Meeting
     from ratelimited_executor.cli.bench.options import BenchOptions
@@ -69,7 +70,6 @@ __all__ = ["compare_files", "run_bench"]
 _CONNECTIONS: Final = 500  # for a URL or an async function; many systems let a process open 1,024 files
 _THREADS: Final = 64  # for a plain function
 _SETTLE_SECONDS_MIN: Final = 1.0  # for requests of a trial that wait for a connection when it ends
-_PLAIN_WIDTH: Final = 1000  # for a pipe, so that nothing is cut off
 
 
 def run_bench(options: BenchOptions, runner: asyncio.Runner, *, console: Console | None = None) -> ExitStatus:
@@ -86,7 +86,7 @@ def run_bench(options: BenchOptions, runner: asyncio.Runner, *, console: Console
     Raises:
         CommandError: for an error that the user can correct.
     """
-    console = _console(console)
+    console = console_of(console)
     bench = _Bench(options, console)
     with Signals(bench.stop) as signals:
         return runner.run(bench.run(signals))
@@ -103,7 +103,7 @@ def compare_files(before_path: str, after_path: str, *, console: Console | None 
     Raises:
         CommandError: if a file cannot be read, or holds no measurement.
     """
-    console = _console(console)
+    console = console_of(console)
     before, after = _read_measurement(before_path), _read_measurement(after_path)
     console.print(comparison_table(before_path, after_path, compare(before, after)))
     for path, measurement in ((before_path, before), (after_path, after)):
@@ -115,8 +115,7 @@ def compare_files(before_path: str, after_path: str, *, console: Console | None 
         for name in sorted(before.settings.keys() | after.settings.keys() | {"target"}):
             values = [{**each.settings, "target": each.target}.get(name, "none") for each in (before, after)]
             if values[0] != values[1]:
-                text = visible(f"{name}: {values[0]}, then {values[1]}")
-                console.print(f"  {text}", markup=False, highlight=False, soft_wrap=True)
+                print_line(console, "  " + visible(f"{name}: {values[0]}, then {values[1]}"))
     return ExitStatus.DONE
 
 
@@ -323,7 +322,7 @@ class _Bench:
         outcome = outcome if sample is None else (sample, *outcome)
         settings = ", ".join(f"{name} {text}" for name, text in measurement.settings.items())
         heading = f"{visible(measurement.target)}: {settings}"
-        self._console.print(heading, markup=False, highlight=False, soft_wrap=True)
+        print_line(self._console, heading)
         for table in measurement_tables(measurement):
             self._console.print(table)
         for text in (*_warnings(measurement), *outcome):
@@ -425,10 +424,3 @@ def _load_function(target: str) -> Any:
             f"TARGET must be a URL such as http://localhost:8000/, or look like module:function or file.py:function, got {masked(target)!r}"
         )
     return load_target(target)
-
-
-def _console(console: Console | None) -> Console:
-    console = console or Console(emoji=False)
-    if not console.is_terminal:
-        console.width = _PLAIN_WIDTH
-    return console

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from rich.box import SIMPLE_HEAD
 from rich.live import Live as LiveDisplay
@@ -12,7 +12,7 @@ from rich.text import Text
 
 from ratelimited_executor._core.durations import format_duration
 from ratelimited_executor._core.escapes import visible
-from ratelimited_executor.load.durations import SHARES
+from ratelimited_executor.cli.bench.tables import ERRORS, span, tables_of
 from ratelimited_executor.load.verdicts import why_tool_was_limit
 
 if TYPE_CHECKING:
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from ratelimited_executor.cli.bench.open_load import Live
+    from ratelimited_executor.cli.bench.tables import TextTable
     from ratelimited_executor.load.comparison import Change
-    from ratelimited_executor.load.durations import Durations
-    from ratelimited_executor.load.figures import Figures, Measurement, Participant
+    from ratelimited_executor.load.figures import Figures, Measurement
     from ratelimited_executor.load.search import Found, Trial
     from ratelimited_executor.load.verdicts import Verdict
 
@@ -43,7 +43,6 @@ __all__ = [
 # Drawing blocks the loop for some milliseconds and so delays requests: once a second, that does not show in the p99.
 _DRAW_SECONDS: Final = 1.0
 _LINE_SECONDS: Final = 5.0
-_SHOWN_SECONDS: Final = 1e-6
 _STYLES: Final = {"better": "bold green", "worse": "bold red"}
 
 
@@ -69,8 +68,8 @@ def _line(live: Live, label: str) -> Text:
         f"{live.in_flight:,} in flight",
         f"{live.ended:,} ended",
         f"{live.errors:,} errors",
-        f"p50 {_span(live.p50)}",
-        f"p99 {_span(live.p99)}",
+        f"p50 {span(live.p50)}",
+        f"p99 {span(live.p99)}",
     ]
     if live.waiting:
         parts.insert(3, f"{live.waiting:,} wait for a connection")
@@ -90,8 +89,8 @@ def _panel(live: Live, label: str) -> Table:
         f"{live.waiting:,}",
         f"{live.ended:,}",
         Text(f"{live.errors:,}", style="bold red" if live.errors else ""),
-        _span(live.p50),
-        _span(live.p99),
+        span(live.p50),
+        span(live.p99),
     )
     return table
 
@@ -100,96 +99,19 @@ def _panel(live: Live, label: str) -> Table:
 
 
 def measurement_tables(measurement: Measurement) -> list[Table]:
-    """Return the tables of a measurement: durations, other figures, and phases, classes and participants if several."""
-    figures = measurement.figures
-    tables = [_durations_table(figures), _summary_table(figures)]
-    if len(figures.phases) > 1:
-        tables.append(_phases_table(figures))
-    if figures.classes:
-        tables += _classes_tables(figures)
-    if measurement.participants:
-        tables.append(_participants_table(measurement.participants))
-    return tables
+    """Return the tables of a measurement: two main ones, then smaller ones with titles."""
+    return [_drawn(each, measurement.figures, is_main=index < 2) for index, each in enumerate(tables_of(measurement))]
 
 
-def _durations_table(figures: Figures) -> Table:
-    table = Table()
-    table.add_column("durations", overflow="fold")
-    for name in ("response time", "service time", "our lateness"):
-        table.add_column(name, justify="right", overflow="fold")
-    columns = (figures.response_times, figures.service_times, figures.lateness)
-    for name, share in SHARES:
-        table.add_row(name, *(_span(durations.quantile(share)) for durations in columns))
-    table.add_row("max", *(_span(durations.most) for durations in columns))
-    table.add_row("mean", *(_span(durations.mean) for durations in columns))
-    return table
-
-
-def _summary_table(figures: Figures) -> Table:
-    table = Table(show_header=False)
-    table.add_column()
-    table.add_column(justify="right")
-    table.add_row("requests", f"{figures.count:,} in {format_duration(figures.seconds)}")
-    table.add_row("target rate", f"{figures.asked_rate:,.1f}/s")
-    table.add_row("throughput without errors", f"{figures.answered_rate:,.1f}/s")
-    errors = f"{figures.error_count:,} ({100 * figures.error_share:.3g} %)"
-    table.add_row("errors", Text(errors, style="bold red" if figures.error_count else ""))
-    for kind, count in figures.errors.items():
-        table.add_row(Text(f"  {visible(kind)}"), f"{count:,}")
-    if figures.statuses:
-        table.add_row(
-            "responses by status", ", ".join(f"{status}: {count:,}" for status, count in figures.statuses.items())
-        )
-        table.add_row("received", _size(figures.received))
-    if figures.full_seconds >= 0.0005:
-        table.add_row("all connections in use", format_duration(figures.full_seconds))
-    table.add_row("CPU of this process", f"{figures.cpu_share:.0%} of a core")
-    return table
-
-
-def _phases_table(figures: Figures) -> Table:
-    table = _listing("response times by rate", "rate", "requests", "errors", "p50", "p99", "max")
-    for phase in figures.phases:
-        spans = map(_span, (phase.p50, phase.p99, phase.most))
-        table.add_row(phase.rate, f"{phase.count:,}", f"{phase.error_count:,}", *spans)
-    return table
-
-
-def _classes_tables(figures: Figures) -> list[Table]:
-    response = _listing("response times by class", "class", "rate", "requests", "errors", "p50", "p99", "max")
-    service = _listing("service times by class", "class", "p50", "p99", "max")
-    for each in figures.classes:
-        name, counts = visible(each.name), (f"{each.count:,}", f"{each.error_count:,}")
-        response.add_row(name, each.rate, *counts, *_spans(each.response_times))
-        service.add_row(name, *_spans(each.service_times))
-    return [response, service]
-
-
-def _spans(durations: Durations) -> list[str]:
-    return [_span(seconds) for seconds in (durations.quantile(0.5), durations.quantile(0.99), durations.most)]
-
-
-def _participants_table(participants: Sequence[Participant]) -> Table:
-    headings = ("participant", "sent of its share", "requests", "errors", "CPU", "our lateness p99")
-    table = _listing("by participant", *headings)
-    for each in participants:
-        cells = (
-            f"{each.count:,}",
-            f"{each.error_count:,}",
-            f"{each.cpu_share:.0%} of a core",
-            _span(each.lateness_p99),
-        )
-        is_unknown = each.is_missing and not each.known_part
-        table.add_row(visible(each.name), each.sent, *(("missing", "", "", "") if is_unknown else cells))
-    return table
-
-
-def _listing(title: str, first: str, *others: str) -> Table:
+def _drawn(texts: TextTable, figures: Figures, *, is_main: bool) -> Table:
     """Return a table that cuts nothing off: on a narrow terminal, its texts take several lines."""
-    table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
-    table.add_column(first, overflow="fold")
-    for name in others:
-        table.add_column(name, justify="right", overflow="fold")
+    style: dict[str, Any] = {} if is_main else {"title": texts.title.lower(), "box": SIMPLE_HEAD, "pad_edge": False}
+    table = Table(title_justify="left", show_header=bool(texts.headings), **style)
+    for index, name in enumerate(texts.headings or texts.rows[0]):
+        table.add_column(name, justify="right" if index else "left", overflow="fold")
+    for name, *cells in texts.rows:
+        is_bad = not texts.headings and name == ERRORS and figures.error_count
+        table.add_row(Text(name), *(Text(cell, style="bold red" if is_bad else "") for cell in cells))
     return table
 
 
@@ -309,17 +231,5 @@ def comparison_table(before: str, after: str, changes: Sequence[Change]) -> Tabl
 
 def _value(unit: str, value: float) -> str:
     if unit == "seconds":
-        return _span(value)
+        return span(value)
     return f"{100 * value:.3g} %" if unit == "share" else f"{value:,.1f}/s"
-
-
-def _span(seconds: float) -> str:
-    return format_duration(seconds) if seconds >= _SHOWN_SECONDS else "0"
-
-
-def _size(count: int) -> str:
-    size, units = float(count), ["B", "kB", "MB", "GB", "TB"]
-    while size >= 999.5 and len(units) > 1:
-        size /= 1000
-        units.pop(0)
-    return f"{size:.3g} {units[0]}"

@@ -13,6 +13,7 @@ from rich.text import Text
 from ratelimited_executor._core.durations import format_duration
 from ratelimited_executor.cli.demo.figures import ARRIVAL_SLACK_S, DemoVerdict, Half, mean_delays, per_bin
 from ratelimited_executor.cli.demo.view import bar, block_for
+from ratelimited_executor.cli.screen import print_line
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -58,7 +59,7 @@ def print_verdict(console: Console, half: Half, verdict: DemoVerdict, *, rate: i
     text = f"{half.name}: {held}; {arrived}"
     if verdict.is_held and verdict.most_arrived > rate:
         text += f"\n  (up to {verdict.most_arrived:,} arrivals in one second, as some take longer on the way)"
-    console.print(text, highlight=False, markup=False, soft_wrap=True)
+    print_line(console, text)
 
 
 def _seconds_table(executor: Half, plain: Half, *, rate: int, block: str) -> Table:

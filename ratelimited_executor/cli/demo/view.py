@@ -9,6 +9,8 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from ratelimited_executor.cli.screen import print_line
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -92,7 +94,7 @@ class PlainView:
         """Do nothing."""
 
     def _print(self, text: str) -> None:
-        self._console.print(text, highlight=False, markup=False, soft_wrap=True)
+        print_line(self._console, text)
 
 
 class LiveView:

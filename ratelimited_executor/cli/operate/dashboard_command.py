@@ -15,6 +15,7 @@ from rich.console import Console
 from ratelimited_executor.cli.exits import CommandError, ExitStatus
 from ratelimited_executor.cli.operate.peers_command import GroupReader, PeersOptions
 from ratelimited_executor.cli.operate.redis_reader import RedisReadError
+from ratelimited_executor.cli.screen import print_line
 from ratelimited_executor.dashboard.errors import PageError
 
 if TYPE_CHECKING:
@@ -71,9 +72,7 @@ def serve(options: DashboardOptions) -> ExitStatus:
         with _listen(options) as listener:
             host, port = listener.getsockname()[:2]
             where = f"http://{f'[{host}]' if ':' in host else host}:{port}/"
-            Console(stderr=True, emoji=False).print(
-                f"Serving the groups at {where}", highlight=False, markup=False, soft_wrap=True
-            )
+            print_line(Console(stderr=True, emoji=False), f"Serving the groups at {where}")
             try:
                 server.run(sockets=[listener])
             except KeyboardInterrupt:

@@ -9,12 +9,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
-from rich.console import Console
 from rich.live import Live
 
 from ratelimited_executor.cli.exits import CommandError, ExitStatus
 from ratelimited_executor.cli.operate.peers_view import Picture, draw, to_json
 from ratelimited_executor.cli.operate.redis_reader import GARBLED, SCAN_COUNT, RedisReader, RedisReadError
+from ratelimited_executor.cli.screen import console_of, print_line
 from ratelimited_executor.peers.redis.ticket_inspection import limits_of, names_of, pattern_of
 from ratelimited_executor.peers.redis.ticket_script import ticket_keys_of
 
@@ -22,12 +22,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from types import FrameType
 
+    from rich.console import Console
+
     from ratelimited_executor.cli.operate.redis_reader import GroupOptions
 
 __all__ = ["GroupReader", "PeersOptions", "show_peers"]
 
 _SEARCH_SECONDS: Final = 10.0  # between two searches for limits, as each scans all keys of the server
-_PLAIN_WIDTH: Final = 1000  # for a pipe, so that nothing is cut off
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,7 +59,7 @@ def show_peers(
     Raises:
         CommandError: if Redis cannot be read.
     """
-    console = console or Console(emoji=False)
+    console = console_of(console)
     with GroupReader(options) as reader:
         try:
             picture = reader.read()
@@ -69,18 +70,12 @@ def show_peers(
             print(reason, file=sys.stderr)  # noqa: T201  # this module does not know click
             return ExitStatus.FAILED
         if options.as_json:
-            console.print(to_json(picture), highlight=False, markup=False, soft_wrap=True)
+            print_line(console, to_json(picture))
         elif options.once or not console.is_terminal:
-            _print(console, picture)
+            console.print(draw(picture))
         else:
             _watch(console, reader, picture, lambda: sleep(options.interval))
     return ExitStatus.DONE
-
-
-def _print(console: Console, picture: Picture) -> None:
-    if not console.is_terminal:
-        console.width = _PLAIN_WIDTH
-    console.print(draw(picture))
 
 
 def _watch(console: Console, reader: GroupReader, picture: Picture, wait: Callable[[], None]) -> None:

@@ -7,7 +7,7 @@ import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from rich.console import Console, Group
+from rich.console import Group
 
 from ratelimited_executor._core.durations import format_duration
 from ratelimited_executor._core.escapes import visible
@@ -15,6 +15,7 @@ from ratelimited_executor._core.fleet.slots import SlotCall
 from ratelimited_executor.cli.exits import CommandError, ExitStatus
 from ratelimited_executor.cli.operate.redis_reader import RedisReader, RedisReadError
 from ratelimited_executor.cli.operate.slots_view import draw_slots, slots_fields
+from ratelimited_executor.cli.screen import console_of, print_line
 from ratelimited_executor.peers.redis.slot_inspection import SlotsView
 from ratelimited_executor.peers.redis.slot_script import (
     SLOT_SCRIPT,
@@ -26,11 +27,12 @@ from ratelimited_executor.peers.redis.slot_script import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from rich.console import Console
+
     from ratelimited_executor.peers.redis.slot_inspection import ClaimView
 
 __all__ = ["SlotsOptions", "show_slots"]
 
-_PLAIN_WIDTH = 1000  # for a pipe, so that nothing is cut off
 _NO_SLOTS = SlotsView(pools=(), quarantine=None, lease=10.0, difference=1.0)  # as of `RedisPeers` by default
 
 
@@ -61,7 +63,7 @@ def show_slots(options: SlotsOptions, *, confirm: Callable[[str], bool], console
     Raises:
         CommandError: if Redis cannot be read or written, or there is no such slot.
     """
-    console = console or Console(emoji=False)
+    console = console_of(console)
     with SlotsEditor(options, command="slots") as editor:
         try:
             slots = editor.read_slots()
@@ -86,10 +88,8 @@ def show_slots(options: SlotsOptions, *, confirm: Callable[[str], bool], console
         except RedisReadError as error:
             raise CommandError(str(error)) from error
     if options.as_json:
-        console.print(json.dumps(slots_fields(slots)), highlight=False, markup=False, soft_wrap=True)
+        print_line(console, json.dumps(slots_fields(slots)))
     else:
-        if not console.is_terminal:
-            console.width = _PLAIN_WIDTH
         console.print(Group(*draw_slots(slots)[1:]))
     return ExitStatus.DONE
 

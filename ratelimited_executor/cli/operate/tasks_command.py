@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rich.console import Console
 from rich.live import Live
 
 from ratelimited_executor._core.durable.tasks import DurableState
@@ -19,16 +18,18 @@ from ratelimited_executor._core.urls import masked
 from ratelimited_executor._runtime.time.clock import SystemClock
 from ratelimited_executor.cli.exits import CommandError, ExitStatus
 from ratelimited_executor.cli.operate.tasks_view import StorePicture, draw_tasks, tasks_fields
+from ratelimited_executor.cli.screen import console_of, print_line
 from ratelimited_executor.durable import PostgresStore, RedisStore, SQLiteStore
 from ratelimited_executor.exceptions import StoreUnavailableError
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from ratelimited_executor.abc import TaskStore
 
 __all__ = ["TasksOptions", "show_tasks"]
 
 _REDIS = ("redis://", "rediss://", "unix://")
-_PLAIN_WIDTH = 1000  # for a pipe, so that nothing is cut off
 _PAGE = 1000  # dead letters requeued in one transaction
 
 
@@ -65,11 +66,8 @@ def show_tasks(options: TasksOptions, *, console: Console | None = None) -> Exit
     Raises:
         CommandError: if the store cannot be read or written.
     """
-    console = console or Console(emoji=False)
-    if not console.is_terminal:
-        console.width = _PLAIN_WIDTH
     try:
-        return asyncio.run(_show(_store_of(options), options, console))
+        return asyncio.run(_show(_store_of(options), options, console_of(console)))
     except (StoreUnavailableError, ModuleNotFoundError) as error:
         raise CommandError(visible(str(error))) from error
 
@@ -96,7 +94,7 @@ async def _show(store: TaskStore, options: TasksOptions, console: Console) -> Ex
         is_done = await _change(store, options)
         picture = await _read(store, options)
         if options.as_json:
-            console.print(json.dumps(tasks_fields(picture, time.time())), highlight=False, markup=False, soft_wrap=True)
+            print_line(console, json.dumps(tasks_fields(picture, time.time())))
         elif options.is_watched and console.is_terminal:
             await _watch(store, options, console)
         else:

@@ -32,7 +32,7 @@ from ratelimited_executor.cli.run.progress import (
 )
 from ratelimited_executor.cli.run.results import ResultsWriter
 from ratelimited_executor.cli.run.summary import RunSummary, print_summary
-from ratelimited_executor.cli.screen import screen_of_stderr
+from ratelimited_executor.cli.screen import print_line, screen_of_stderr
 from ratelimited_executor.cli.stopping import StopReason, cancelled_by
 from ratelimited_executor.orders import Fair, default_order
 
@@ -337,7 +337,7 @@ class RunJob:
         return ExitStatus.DONE if run.ledger.states["done"] == run.ledger.finished else ExitStatus.FAILED
 
     def _say(self, text: str) -> None:
-        self._console.print(text, highlight=False, markup=False, soft_wrap=True)
+        print_line(self._console, text)
 
     def _leave_at_once(self, status: ExitStatus) -> NoReturn:
         """End the process although calls may still run: the user insisted, and a thread cannot be stopped."""

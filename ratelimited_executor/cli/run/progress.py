@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 from rich.progress import BarColumn, Progress, TextColumn
 
 from ratelimited_executor._core.durations import format_duration
+from ratelimited_executor.cli.screen import print_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -105,7 +106,7 @@ class PlainLines:
 
     def show(self, snapshot: Snapshot) -> None:
         """Print the snapshot."""
-        self._console.print(describe(snapshot), highlight=False, markup=False, soft_wrap=True)
+        print_line(self._console, describe(snapshot))
 
     def close(self) -> None:
         """Do nothing: printed lines stay."""

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
-from rich.console import Console
 from rich.table import Table
 
 from ratelimited_executor import Rate
 from ratelimited_executor._core.durations import format_duration
 from ratelimited_executor.cli.exits import CommandError, ExitStatus
+from ratelimited_executor.cli.screen import console_of, print_line
 from ratelimited_executor.cli.simulate.progress import show_runs
 from ratelimited_executor.cli.simulate.scenarios import describe_error, load_scenario
 from ratelimited_executor.simulation import Constant, Exponential, LogNormal, Sample, forecast, read_recording
@@ -22,6 +22,8 @@ from ratelimited_executor.simulation.limits import JOBS_MAX, NODES_MAX
 from ratelimited_executor.testing.clock import DEFAULT_START_WALL
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from ratelimited_executor.simulation import Distribution, Forecast, RunProgress, RunResult, Scenario
 
 __all__ = ["ForecastOptions", "run_forecast"]
@@ -67,7 +69,7 @@ def run_forecast(options: ForecastOptions, *, console: Console | None = None) ->
     Raises:
         CommandError: for an error that the user can correct.
     """
-    console = console or Console(emoji=False)
+    console = console_of(console)
     scenario = _scenario_of(options)
     start = _clock_time("--start", options.start)
     within = _within(options, start)
@@ -102,17 +104,14 @@ def run_forecast(options: ForecastOptions, *, console: Console | None = None) ->
     console.print(_table(found, start))
     low, chance, high = found.chance
     answer = "Yes" if low > 0.5 else "No" if high < 0.5 else "Uncertain"
-    console.print(
+    print_line(
+        console,
         f"{answer}: done by {_at(start, within)} in {found.in_time} of {len(found.ends)} runs, "
         f"a chance of {chance:.0%} (95 % interval {low:.0%} to {high:.0%}).",
-        highlight=False,
-        soft_wrap=True,
     )
     if found.ends[0] == math.inf:
-        console.print(
-            "No run was done in twice that time: too much work, or a scenario whose jobs never stop arriving.",
-            highlight=False,
-            soft_wrap=True,
+        print_line(
+            console, "No run was done in twice that time: too much work, or a scenario whose jobs never stop arriving."
         )
     return ExitStatus.DONE if chance >= 0.5 else ExitStatus.FAILED
 

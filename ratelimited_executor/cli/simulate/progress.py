@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from ratelimited_executor._core.durations import format_duration
+from ratelimited_executor.cli.screen import print_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -40,13 +41,13 @@ def show_runs(console: Console, name: str, *, is_quiet: bool) -> Iterator[Callab
     if not console.is_terminal:
         last = time.monotonic()
 
-        def print_line(_: float, __: float, text: str) -> None:
+        def show_line(_: float, __: float, text: str) -> None:
             nonlocal last
             if time.monotonic() - last >= _LINE_SECONDS:
                 last = time.monotonic()
-                console.print(f"{name}: {text}", highlight=False, markup=False, soft_wrap=True)
+                print_line(console, f"{name}: {text}")
 
-        yield print_line
+        yield show_line
         return
     with Progress(
         TextColumn("{task.description}", markup=False),

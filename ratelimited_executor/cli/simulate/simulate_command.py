@@ -11,12 +11,12 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
 from ratelimited_executor._core.durations import format_duration
 from ratelimited_executor.cli.exits import CommandError, ExitStatus
+from ratelimited_executor.cli.screen import console_of, print_line
 from ratelimited_executor.cli.simulate.progress import describe_run, show_runs
 from ratelimited_executor.cli.simulate.scenarios import describe_error, load_scenarios
 from ratelimited_executor.simulation import CRITERIA, RunResult, compare, simulate
@@ -26,6 +26,8 @@ from ratelimited_executor.simulation.limits import NAME_BYTES_MAX
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+    from rich.console import Console
+
     from ratelimited_executor.simulation import Comparison, Criterion, RunProgress, Scenario
 
 __all__ = ["SimulateOptions", "run_simulations"]
@@ -34,7 +36,6 @@ _PAGE = "report.html"
 _EXECUTOR_COUNT_MAX = 4  # with more executors, only the total is shown
 _SHOWN_SECONDS = 1e-4  # a shorter delay counts as none
 _DAY_SECONDS = 86_400.0
-_PLAIN_WIDTH = 1000  # for a pipe, so that nothing is cut off
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,9 +69,7 @@ def run_simulations(options: SimulateOptions, *, console: Console | None = None)
     Raises:
         CommandError: for an error that the user can correct.
     """
-    console = console or Console(emoji=False)
-    if not console.is_terminal:
-        console.width = _PLAIN_WIDTH
+    console = console_of(console)
     if options.resume and options.force:
         raise CommandError("--resume continues an existing run, and --force removes it: give only one of them")
     scenarios = load_scenarios(options.scenarios, options.settings)
@@ -102,7 +101,7 @@ def run_simulations(options: SimulateOptions, *, console: Console | None = None)
     stopped = next((result for result in results.values() if result.status != "finished"), None)
     _print_results(console, results, is_comparison=len(scenarios) > 1 and stopped is None)
     for name in results:
-        console.print(f"Database: {files[name]}", highlight=False, markup=False, soft_wrap=True)
+        print_line(console, f"Database: {files[name]}")
     if options.report:
         _write_report([files[name] for name in results], directory, console)
     if stopped is None:
@@ -112,7 +111,7 @@ def run_simulations(options: SimulateOptions, *, console: Console | None = None)
         if stopped.is_replaying
         else (f"at {format_duration(stopped.summary.seconds)} of {format_duration(stopped.total)}")
     )
-    console.print(f"Stopped {where}. The same command with --resume goes on.", highlight=False, soft_wrap=True)
+    print_line(console, f"Stopped {where}. The same command with --resume goes on.")
     return ExitStatus.INTERRUPTED
 
 
@@ -244,7 +243,7 @@ def _write_report(files: Sequence[Path], directory: Path, console: Console) -> N
         page, *pngs = write_report(files, directory / _PAGE, pictures=pictures)
     except (ArithmeticError, OSError, ValueError) as error:  # from a database that was edited
         raise CommandError(f"the report cannot be written: {error}") from error
-    console.print(f"Report: {page}, and {len(pngs)} plots in {pictures}", highlight=False, markup=False, soft_wrap=True)
+    print_line(console, f"Report: {page}, and {len(pngs)} plots in {pictures}")
 
 
 # Tables.
@@ -262,11 +261,10 @@ def _print_results(console: Console, results: dict[str, RunResult], *, is_compar
 
 
 def _print_summary(console: Console, result: RunResult) -> None:
-    console.print(
-        f"{escape(result.scenario)}, seed {result.seed}: {format_duration(result.summary.seconds)} in "
+    print_line(
+        console,
+        f"{result.scenario}, seed {result.seed}: {format_duration(result.summary.seconds)} in "
         f"{format_duration(result.wall_seconds)}, {result.speed:,.0f} x real time, {result.rows:,} rows",
-        highlight=False,
-        soft_wrap=True,
     )
     console.print(_summary_table(result))
 
@@ -336,10 +334,10 @@ def _value_text(criterion: Criterion, value: float) -> str:
 def _print_verdict(console: Console, comparison: Comparison) -> None:
     for criterion in CRITERIA:
         best = comparison.best(criterion.name)
-        console.print(f"Best by {criterion.name}: {escape(', '.join(best))}", highlight=False, soft_wrap=True)
+        print_line(console, f"Best by {criterion.name}: {', '.join(best)}")
     sums = {name: comparison.rank_sum(name) for name in comparison.order}
-    first = [escape(name) for name, total in sums.items() if total == min(sums.values())]
-    console.print(f"Best by the sum of all ranks: {', '.join(first)}", highlight=False, soft_wrap=True)
+    first = [name for name, total in sums.items() if total == min(sums.values())]
+    print_line(console, f"Best by the sum of all ranks: {', '.join(first)}")
 
 
 def _spans(quantiles: Any) -> str:

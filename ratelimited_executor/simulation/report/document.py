@@ -6,11 +6,13 @@ from html import escape
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
-__all__ = ["document", "plot_html"]
+__all__ = ["GREY", "alert", "axis", "document", "layout", "plot_html", "row_html", "section", "table", "table_html"]
 
-# Colours by name, light and dark, and the style of every page; a page's own rules follow it.
+GREY: Final = "#8a8f98"
+
+# Colours by name, light and dark, and the style of every page.
 _THEME: Final = """
 :root { color-scheme: light dark; --paper: #ffffff; --ground: #f4f5f7; --ink: #22262e; --soft: #5c6370; --grid: #d9dce2;
   --accent: #2b62ad; --good: #1f7a47; --bad: #b3261e; --bad-ground: #fdeceb; --wait: #8a5a00; }
@@ -19,6 +21,42 @@ _THEME: Final = """
     --accent: #82b1f5; --good: #6fcf97; --bad: #ff8f86; --bad-ground: #3a2022; --wait: #f0b95a; } }
 body { margin: 0; background: var(--ground); color: var(--ink); font: 15px/1.5 system-ui, sans-serif; }
 p.lead { color: var(--soft); margin: 0 0 20px; }
+* { box-sizing: border-box; }
+main { max-width: 1180px; margin: 0 auto; padding: 28px 20px 60px; }
+h1 { font-size: 26px; line-height: 1.25; margin: 0 0 4px; overflow-wrap: anywhere; }
+h2 { font-size: 18px; margin: 0 0 10px; }
+section { background: var(--paper); border: 1px solid var(--grid); border-radius: 8px; padding: 18px 20px;
+  margin: 0 0 18px; position: relative; }
+.beside { display: grid; gap: 0 18px; grid-template-columns: repeat(auto-fit, minmax(min(100%, 440px), 1fr)); }
+.beside section { min-width: 0; }
+button { position: absolute; top: 16px; right: 20px; font: inherit; font-size: 13px; padding: 2px 12px; cursor: pointer;
+  color: var(--ink); background: transparent; border: 1px solid var(--grid); border-radius: 12px; }
+button[aria-pressed=true] { color: var(--paper); background: var(--accent); border-color: var(--accent); }
+figure { margin: 0; }
+.plotly-graph-div { min-width: 680px; }
+figcaption { color: var(--soft); font-size: 13px; margin-top: 8px; overflow-wrap: anywhere; }
+.alert { background: var(--bad-ground); border: 1px solid var(--bad); border-left-width: 6px; border-radius: 6px;
+  padding: 10px 14px; margin: 0 0 18px; overflow-wrap: anywhere; }
+.wide { overflow-x: auto; }
+table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
+caption { text-align: left; color: var(--soft); font-size: 13px; padding-bottom: 6px; }
+th, td { padding: 4px 22px 4px 0; text-align: left; vertical-align: top; border-bottom: 1px solid var(--grid);
+  overflow-wrap: anywhere; }
+th { font-weight: 600; }
+tbody th { font-weight: 400; color: var(--soft); white-space: nowrap; }
+table.numbers td { white-space: nowrap; }
+table.numbers thead th { overflow-wrap: break-word; } table.numbers thead th + th { min-width: 110px; }
+table.numbers td, table.numbers thead th + th { text-align: right; padding: 4px 10px 4px 28px; }
+table.runs td { min-width: 140px; max-width: 520px; }
+tr:last-child > * { border-bottom: 0; }
+tr.differs td { background: color-mix(in srgb, var(--accent) 10%, transparent); }
+.status { font-weight: 600; } .finished { color: var(--good); } .failed, .interrupted { color: var(--bad); }
+.running { color: var(--wait); }
+.outcome { font-weight: 600; margin: 0 0 18px; }
+p.note { color: var(--soft); font-size: 13px; margin: 10px 0 0; }
+details { margin-top: 14px; } summary { cursor: pointer; color: var(--accent); margin-bottom: 8px; }
+code { font: 13px/1.5 ui-monospace, monospace; }
+@media (max-width: 600px) { main { padding: 16px 10px 40px; } section { padding: 14px 12px; } }
 """
 _POLICY: Final = (
     "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:; font-src data:"
@@ -54,12 +92,11 @@ _SCRIPT: Final = """
 """
 
 
-def document(title: str, *, style: str, body: Sequence[str], has_plots: bool = True) -> str:
+def document(title: str, *, body: Sequence[str], has_plots: bool = True) -> str:
     """Return a page as one self-contained document that makes no requests.
 
     Args:
         title: the title of the window, as text.
-        style: the page's own rules, as CSS.
         body: pieces of HTML, one below the other; empty ones are left out.
         has_plots: True if any piece is a plot; plots follow the colours of the page.
     """
@@ -72,13 +109,69 @@ def document(title: str, *, style: str, body: Sequence[str], has_plots: bool = T
         '<meta name="viewport" content="width=device-width, initial-scale=1">',
         '<link rel="icon" href="data:,">',
         f"<title>{escape(title)}</title>",
-        f"<style>{_THEME}{style}</style>",
+        f"<style>{_THEME}</style>",
         "</head>",
         "<body><main>",
         *body,
         f"</main><script>{_SCRIPT if has_plots else ''}</script></body></html>",
     ]
     return "\n".join(part for part in parts if part) + "\n"
+
+
+def section(key: str, title: str, body: str) -> str:
+    """Return a section of a page, with a title; the body is HTML."""
+    return f'<section aria-labelledby="{key}-title"><h2 id="{key}-title">{escape(title)}</h2>\n{body}</section>'
+
+
+def alert(what: str, text: str) -> str:
+    """Return a prominent notice, whose first words are bold."""
+    return f'<p class="alert" role="alert"><strong>{escape(what)}</strong> {escape(text)}</p>'
+
+
+def table(headings: Sequence[str], rows: Sequence[Sequence[str]], *, kind: str = "numbers", caption: str = "") -> str:
+    """Return a table of texts, each row with a heading; without headings if all are empty."""
+    body = "".join(row_html(escape(first), map(escape, cells)) for first, *cells in rows)
+    return table_html(headings, body, kind=kind, caption=caption)
+
+
+def table_html(headings: Sequence[str], body: str, *, kind: str, caption: str = "") -> str:
+    """Return a table whose rows are HTML."""
+    head = "".join(f'<th scope="col">{escape(heading)}</th>' for heading in headings)
+    head = f"<thead><tr>{head}</tr></thead>" if any(headings) else ""
+    about = f"<caption>{escape(caption)}</caption>" if caption else ""
+    return f'<div class="wide"><table class="{kind}">{about}{head}\n<tbody>{body}</tbody></table></div>'
+
+
+def row_html(heading: str, cells: Iterable[str], attributes: str = "") -> str:
+    """Return a row of a table; heading and cells are HTML."""
+    return f'<tr{attributes}><th scope="row">{heading}</th>{"".join(f"<td>{cell}</td>" for cell in cells)}</tr>'
+
+
+def layout(height: int = 400, **more: Any) -> dict[str, Any]:
+    """Return the layout of a figure of plotly, as all pages have it."""
+    return {
+        "height": height,
+        "margin": {"l": 70, "r": 20, "t": 16, "b": 50},
+        "font": {"family": "system-ui, sans-serif", "size": 13},
+        "paper_bgcolor": "rgba(0,0,0,0)",
+        "plot_bgcolor": "rgba(0,0,0,0)",
+        "hoverlabel": {"align": "left", "namelength": 60},
+        "modebar": {"bgcolor": "rgba(0,0,0,0)", "color": GREY, "activecolor": "#3b76c4"},
+        "legend": {"orientation": "h", "x": 0, "xanchor": "left", "y": -0.22, "yanchor": "top"},
+        **more,
+    }
+
+
+def axis(title: str, **more: Any) -> dict[str, Any]:
+    """Return an axis of a figure of plotly, as all pages have it."""
+    return {
+        "title": {"text": title, "standoff": 12},
+        "zeroline": False,
+        "showline": True,
+        "ticks": "outside",
+        "automargin": True,
+        **more,
+    }
 
 
 def plot_html(figure: dict[str, Any], key: str, *, with_plotly: bool) -> str:
@@ -91,16 +184,15 @@ def plot_html(figure: dict[str, Any], key: str, *, with_plotly: bool) -> str:
     """
     import plotly.io  # type: ignore[import-untyped]  # noqa: PLC0415  # ships no types; an extra, imported on use
 
-    return str(
-        plotly.io.to_html(
-            figure,
-            config=_CONFIG,
-            include_plotlyjs=with_plotly,
-            include_mathjax=False,
-            full_html=False,
-            div_id=f"plot-{key}",
-            default_width="100%",
-            default_height=f"{figure['layout']['height']}px",
-            validate=False,
-        )
+    drawn = plotly.io.to_html(
+        figure,
+        config=_CONFIG,
+        include_plotlyjs=with_plotly,
+        include_mathjax=False,
+        full_html=False,
+        div_id=f"plot-{key}",
+        default_width="100%",
+        default_height=f"{figure['layout']['height']}px",
+        validate=False,
     )
+    return f'<div class="wide">{drawn}</div>'

@@ -7,12 +7,11 @@ import math
 from itertools import pairwise
 from typing import Any, Final
 
-from ratelimited_executor.simulation.report.document import plot_html
+from ratelimited_executor.simulation.report.document import GREY, axis, layout, plot_html
 from ratelimited_executor.simulation.report.plots import HistogramPlot, Mark, Plot, ReportLine, RingPlot, TimePlot
 
 __all__ = ["figure_html"]
 
-_GREY: Final = "#8a8f98"
 _WEIGHT_COLOURS: Final = ((0.0, "#cfe3ee"), (0.35, "#7fb6d3"), (0.7, "#3b76c4"), (1.0, "#26346f"))
 _RINGS_IN_ROW: Final = 3
 _MARKS_HEIGHT: Final = 70  # pixels, for the texts of events above a plot
@@ -36,36 +35,11 @@ def figure_html(plot: Plot, *, with_plotly: bool) -> str:
     return plot_html(figure, plot.key, with_plotly=with_plotly)
 
 
-def _layout(height: int) -> dict[str, Any]:
-    return {
-        "height": height,
-        "margin": {"l": 70, "r": 20, "t": 16, "b": 50},
-        "font": {"family": "system-ui, sans-serif", "size": 13},
-        "paper_bgcolor": "rgba(0,0,0,0)",
-        "plot_bgcolor": "rgba(0,0,0,0)",
-        "hoverlabel": {"align": "left", "namelength": 60},
-        "modebar": {"bgcolor": "rgba(0,0,0,0)", "color": _GREY, "activecolor": "#3b76c4"},
-        "legend": {"orientation": "h", "x": 0, "xanchor": "left", "y": -0.22, "yanchor": "top"},
-    }
-
-
-def _axis(title: str, **more: Any) -> dict[str, Any]:
-    return {
-        "title": {"text": title, "standoff": 12},
-        "zeroline": False,
-        "showline": True,
-        "ticks": "outside",
-        "automargin": True,
-        **more,
-    }
-
-
 def _time_figure(plot: TimePlot) -> dict[str, Any]:
-    layout = _layout(400)
-    layout |= {
+    shape = layout() | {
         "hovermode": "x unified",
         "showlegend": len(plot.lines) > 1,
-        "xaxis": _axis(
+        "xaxis": axis(
             plot.x_label,
             range=[0, plot.end],
             dtick=plot.tick_distance,
@@ -74,23 +48,23 @@ def _time_figure(plot: TimePlot) -> dict[str, Any]:
             hoverformat=".2f",
             spikethickness=1,
             spikedash="dot",
-            spikecolor=_GREY,
+            spikecolor=GREY,
             minallowed=0,
         ),
-        "yaxis": _axis(plot.y_label, rangemode="tozero", separatethousands=True, nticks=7),
+        "yaxis": axis(plot.y_label, rangemode="tozero", separatethousands=True, nticks=7),
         "shapes": [
             {
                 "type": "line", "xref": "x", "yref": "paper", "x0": mark.x, "x1": mark.x, "y0": 0, "y1": 1,
-                "line": {"color": _GREY, "width": 1.2, "dash": "dash"},
+                "line": {"color": GREY, "width": 1.2, "dash": "dash"},
             }
             for mark in plot.marks
         ],
         "annotations": [_mark_text(mark, plot.end) for mark in plot.marks if mark.text],
     }  # fmt: skip
     if any(mark.text for mark in plot.marks):
-        layout["height"] += _MARKS_HEIGHT
-        layout["margin"]["t"] += _MARKS_HEIGHT
-    return {"data": [_line(line, plot.y_sign) for line in plot.lines], "layout": layout}
+        shape["height"] += _MARKS_HEIGHT
+        shape["margin"]["t"] += _MARKS_HEIGHT
+    return {"data": [_line(line, plot.y_sign) for line in plot.lines], "layout": shape}
 
 
 def _mark_text(mark: Mark, end: float) -> dict[str, Any]:
@@ -120,16 +94,15 @@ def _line(line: ReportLine, sign: str) -> dict[str, Any]:
 
 
 def _histogram_figure(plot: HistogramPlot) -> dict[str, Any]:
-    layout = _layout(400)
-    layout |= {
+    shape = layout() | {
         "barmode": "overlay",
         "bargap": 0,
         "showlegend": len(plot.bars) > 1,
         "hovermode": "closest",
-        "xaxis": _axis(
+        "xaxis": axis(
             plot.x_label, type="log" if plot.is_log else "linear", **(_log_axis(plot) if plot.is_log else {})
         ),
-        "yaxis": _axis(plot.y_label, rangemode="tozero", nticks=7),
+        "yaxis": axis(plot.y_label, rangemode="tozero", nticks=7),
     }
     data = [
         {
@@ -145,7 +118,7 @@ def _histogram_figure(plot: HistogramPlot) -> dict[str, Any]:
         }
         for bars in plot.bars
     ]
-    return {"data": data, "layout": layout}
+    return {"data": data, "layout": shape}
 
 
 def _log_axis(plot: HistogramPlot) -> dict[str, Any]:
@@ -160,9 +133,7 @@ def _ring_figure(plot: RingPlot) -> dict[str, Any]:
     columns = min(len(plot.rings), _RINGS_IN_ROW)
     rows = math.ceil(len(plot.rings) / columns)
     low, high = plot.weight_range
-    layout = _layout(60 + 360 * rows)
-    layout |= {"showlegend": False, "xaxis": {"visible": False}, "yaxis": {"visible": False}, "annotations": []}
-    layout["margin"] = {"l": 20, "r": 20, "t": 30, "b": 20}
+    notes: list[dict[str, Any]] = []
     data: list[dict[str, Any]] = [_weight_bar(low, high, 0.7 if columns == 1 else 1.02)]
     for index, ring in enumerate(plot.rings):
         row, column = divmod(index, columns)
@@ -190,8 +161,11 @@ def _ring_figure(plot: RingPlot) -> dict[str, Any]:
         middle = {"x": left + 0.5 / columns, "xref": "paper", "yref": "paper", "xanchor": "center", "showarrow": False}
         title = {"text": f"<b>{_text(ring.title)}</b>", "y": top, "yanchor": "top"}
         centre = {"text": "<br>".join(ring.centre), "y": top - 0.5 / rows - gap / 4, "yanchor": "middle"}
-        layout["annotations"] += [middle | title, middle | centre]
-    return {"data": data, "layout": layout}
+        notes += [middle | title, middle | centre]
+    hidden = {"visible": False}
+    margin = {"l": 20, "r": 20, "t": 30, "b": 20}
+    shape = layout(60 + 360 * rows, showlegend=False, xaxis=hidden, yaxis=hidden, annotations=notes, margin=margin)
+    return {"data": data, "layout": shape}
 
 
 def _weight_bar(low: float, high: float, x: float) -> dict[str, Any]:

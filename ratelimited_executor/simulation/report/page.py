@@ -9,7 +9,7 @@ from html import escape
 from typing import TYPE_CHECKING, Any, Final
 
 from ratelimited_executor._core.durations import format_duration
-from ratelimited_executor.simulation.report.document import document
+from ratelimited_executor.simulation.report.document import alert, document, row_html, section, table, table_html
 from ratelimited_executor.simulation.report.figures import figure_html
 from ratelimited_executor.simulation.report.plots import TimePlot
 from ratelimited_executor.simulation.report.units import duration, number
@@ -24,43 +24,6 @@ __all__ = ["render"]
 
 _NONE: Final = "\N{EN DASH}"
 _SHOWN_SECONDS: Final = 1e-4  # a shorter delay counts as none
-_STYLE: Final = """
-* { box-sizing: border-box; }
-main { max-width: 1180px; margin: 0 auto; padding: 28px 20px 60px; }
-h1 { font-size: 26px; line-height: 1.25; margin: 0 0 4px; overflow-wrap: anywhere; }
-h2 { font-size: 18px; margin: 0 0 10px; }
-section { background: var(--paper); border: 1px solid var(--grid); border-radius: 8px; padding: 18px 20px;
-  margin: 0 0 18px; }
-.beside { display: grid; gap: 0 18px; grid-template-columns: repeat(auto-fit, minmax(min(100%, 440px), 1fr)); }
-.beside section { min-width: 0; }
-section { position: relative; }
-button { position: absolute; top: 16px; right: 20px; font: inherit; font-size: 13px; padding: 2px 12px; cursor: pointer;
-  color: var(--ink); background: transparent; border: 1px solid var(--grid); border-radius: 12px; }
-button[aria-pressed=true] { color: var(--paper); background: var(--accent); border-color: var(--accent); }
-figure { margin: 0; }
-.plotly-graph-div { min-width: 680px; }
-figcaption { color: var(--soft); font-size: 13px; margin-top: 8px; overflow-wrap: anywhere; }
-.alert { background: var(--bad-ground); border: 1px solid var(--bad); border-left-width: 6px; border-radius: 6px;
-  padding: 10px 14px; margin: 0 0 18px; overflow-wrap: anywhere; }
-.wide { overflow-x: auto; }
-table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
-caption { text-align: left; color: var(--soft); font-size: 13px; padding-bottom: 6px; }
-th, td { padding: 4px 22px 4px 0; text-align: left; vertical-align: top; border-bottom: 1px solid var(--grid);
-  overflow-wrap: anywhere; }
-th { font-weight: 600; }
-tbody th { font-weight: 400; color: var(--soft); white-space: nowrap; }
-table.numbers td { white-space: nowrap; }
-table.numbers thead th + th { min-width: 110px; }
-table.numbers td, table.numbers thead th + th { text-align: right; padding: 4px 10px 4px 28px; }
-table.runs td { min-width: 140px; max-width: 520px; }
-tr:last-child > * { border-bottom: 0; }
-tr.differs td { background: color-mix(in srgb, var(--accent) 10%, transparent); }
-.status { font-weight: 600; } .finished { color: var(--good); } .failed, .interrupted { color: var(--bad); }
-.running { color: var(--wait); }
-p.note { color: var(--soft); font-size: 13px; margin: 10px 0 0; }
-details { margin-top: 14px; } summary { cursor: pointer; color: var(--accent); margin-bottom: 8px; }
-code { font: 13px/1.5 ui-monospace, monospace; }
-"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,13 +49,13 @@ def render(runs: Sequence[StoredRun], plots: Sequence[Plot], flat: Sequence[str]
         f'<p class="lead">{escape(_lead(runs))}</p></header>',
         *(_alert(run) for run in runs if run.status != "finished"),
         f'<div class="{"beside" if len(runs) == 1 else "below"}">',
-        _section("run", "StoredRun" if len(runs) == 1 else "Runs", _runs_table(runs) + _details(runs)),
-        _section("summary", "Summary", _summary_table(runs) + _flat_note(flat)),
+        section("run", "Run" if len(runs) == 1 else "Runs", _runs_table(runs) + _details(runs)),
+        section("summary", "Summary", _summary_table(runs) + _flat_note(flat)),
         "</div>",
         *(_plot_section(plot, is_first=index == 0) for index, plot in enumerate(plots)),
-        _section("keys", "Keys", _keys_table(runs)) if any(run.populations for run in runs) else "",
+        section("keys", "Keys", _keys_table(runs)) if any(run.populations for run in runs) else "",
     ]
-    return document(title, style=_STYLE, body=body, has_plots=bool(plots))
+    return document(title, body=body, has_plots=bool(plots))
 
 
 def _lead(runs: Sequence[StoredRun]) -> str:
@@ -113,20 +76,15 @@ def _alert(run: StoredRun) -> str:
         "failed": "failed",
         "running": "is not finished: it still goes on, or was killed",
     }.get(run.status, f"has the status “{run.status}”")
-    text = f"<strong>{escape(run.label)} {escape(words)}.</strong> {how_far}; what follows is of this time only."
-    return f'<p class="alert" role="alert">{text}</p>'
-
-
-def _section(key: str, title: str, body: str) -> str:
-    return f'<section aria-labelledby="{key}-title"><h2 id="{key}-title">{escape(title)}</h2>\n{body}</section>'
+    return alert(f"{run.label} {words}.", f"{how_far}; what follows is of this time only.")
 
 
 def _plot_section(plot: Plot, *, is_first: bool) -> str:
     drawn = figure_html(plot, with_plotly=is_first)
     caption = f"<figcaption>{escape(plot.caption)}</figcaption>"
-    body = f'<figure aria-labelledby="{plot.key}-title"><div class="wide">{drawn}</div>{caption}</figure>'
+    body = f'<figure aria-labelledby="{plot.key}-title">{drawn}{caption}</figure>'
     button = f'<button type="button" aria-pressed="false" data-plot="plot-{plot.key}">logarithmic scale</button>'
-    return _section(plot.key, plot.title, (button if isinstance(plot, TimePlot) and plot.has_log_scale else "") + body)
+    return section(plot.key, plot.title, (button if isinstance(plot, TimePlot) and plot.has_log_scale else "") + body)
 
 
 def _runs_table(runs: Sequence[StoredRun]) -> str:
@@ -186,20 +144,17 @@ def _quantile_rows(heading: str, key: str, found: list[StoredQuantiles]) -> list
 
 
 def _keys_table(runs: Sequence[StoredRun]) -> str:
-    lines = []
-    for run in runs:
-        for population in run.populations:
-            name = f"{run.label}: {population.name}" if len(runs) > 1 else population.name
-            longest = _seconds(population.longest_interval)
-            counts = (population.keys, population.never_synced, population.syncs, population.failures)
-            cells = "".join(f"<td>{cell}</td>" for cell in (*map(_optional, counts), longest))
-            lines.append(f'<tr><th scope="row">{escape(name)}</th>{cells}</tr>')
+    rows = [
+        [
+            f"{run.label}: {population.name}" if len(runs) > 1 else population.name,
+            *map(_optional, (population.keys, population.never_synced, population.syncs, population.failures)),
+            _seconds(population.longest_interval),
+        ]
+        for run in runs
+        for population in run.populations
+    ]
     headings = ("Population", "Keys", "Never synced", "Syncs", "Failures", "Longest time without a sync")
-    head = "".join(f'<th scope="col">{heading}</th>' for heading in headings)
-    return (
-        '<div class="wide"><table class="numbers"><caption>Keys of each population, at the end</caption>'
-        f"<thead><tr>{head}</tr></thead><tbody>{''.join(lines)}</tbody></table></div>"
-    )
+    return table(headings, rows, caption="Keys of each population, at the end")
 
 
 def _details(runs: Sequence[StoredRun]) -> str:
@@ -223,28 +178,19 @@ def _details(runs: Sequence[StoredRun]) -> str:
     ):
         if rows:
             shown = [row if several else row[1:] for row in rows]
-            head = "".join(f'<th scope="col">{heading}</th>' for heading in (*(("StoredRun",) * several), *headings))
-            body = "".join(f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in row)}</tr>" for row in shown)
-            text += (
-                f'<details><summary>{title} ({len(rows):,})</summary><div class="wide">'
-                f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div></details>"
-            )
+            listed = table((*(("Run",) * several), *headings), shown, kind="list")
+            text += f"<details><summary>{title} ({len(rows):,})</summary>{listed}</details>"
     return text
 
 
 def _table(runs: Sequence[StoredRun], rows: Sequence[_Row], caption: str, kind: str) -> str:
     """Return a table with a column for each run; with several runs, rows with differing texts are marked."""
-    head = '<th scope="col">Property</th>' + "".join(f'<th scope="col">{escape(run.label)}</th>' for run in runs)
     lines = []
     for row in rows:
         mark = ' class="differs"' if kind == "runs" and len(set(row.cells)) > 1 else ""
         key = f' data-key="{row.key}"' if row.key else ""
-        cells = "".join(f"<td>{cell}</td>" for cell in row.cells)
-        lines.append(f'<tr{mark}{key}><th scope="row">{escape(row.heading)}</th>{cells}</tr>')
-    return (
-        f'<div class="wide"><table class="{kind}"><caption>{escape(caption)}</caption>'
-        f"<thead><tr>{head}</tr></thead>\n<tbody>{chr(10).join(lines)}</tbody></table></div>"
-    )
+        lines.append(row_html(escape(row.heading), row.cells, mark + key))
+    return table_html(["Property", *(run.label for run in runs)], "\n".join(lines), kind=kind, caption=caption)
 
 
 def _status(run: StoredRun) -> str:

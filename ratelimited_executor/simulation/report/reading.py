@@ -28,8 +28,8 @@ __all__ = [
     "StoredPopulation",
     "StoredQuantiles",
     "StoredRun",
-    "StoredRuns",
     "StoredSlot",
+    "StoredSource",
     "read_run",
     "read_runs",
 ]
@@ -42,7 +42,7 @@ _ENDS: Final = ("done", "failed", "cancelled", "expired", "dropped")
 
 
 @dataclass(frozen=True, slots=True)
-class StoredRuns:
+class StoredSource:
     """A measured subject."""
 
     id: int
@@ -154,7 +154,7 @@ class StoredRun:
     planned: float | None
     wall_seconds: float | None
     grid: Grid
-    sources: list[StoredRuns]
+    sources: list[StoredSource]
     executors: list[ExecutorSeries]
     total: ExecutorSeries
     delays: list[Delays]
@@ -245,7 +245,7 @@ class _Reader:
         self._check_format(properties)
         self._check_values()
         sources = [
-            StoredRuns(number, kind, str(name), _mapping(details))
+            StoredSource(number, kind, str(name), _mapping(details))
             for number, kind, name, details in self._rows("SELECT id, kind, name, details FROM source ORDER BY id")
         ]
         (last,) = self._rows("SELECT max(time) FROM step")[0]
@@ -338,7 +338,7 @@ class _Reader:
                     )
 
     def _steps(
-        self, sources: list[StoredRuns], grid: Grid
+        self, sources: list[StoredSource], grid: Grid
     ) -> tuple[list[ExecutorSeries], ExecutorSeries, dict[str, int], Maxima]:
         """Return the executors over time, their sum, the ends of all jobs, and the depth of all queues."""
         names = {source.id: source.name for source in sources if source.kind == "executor"}
@@ -371,7 +371,7 @@ class _Reader:
         counts = self._rows(f"SELECT {columns} FROM step")[0]  # noqa: S608  # names of our own
         return series, total, dict(zip(_ENDS, counts, strict=True)), all_depth
 
-    def _delays(self, sources: list[StoredRuns], grid: Grid) -> list[Delays]:
+    def _delays(self, sources: list[StoredSource], grid: Grid) -> list[Delays]:
         """Return the delays of each executor; of each kind of job if there are none of executors."""
         kind = self._kind_that_has("quantiles", "start_delay", ("executor", "job", "population"))
         ends = grid.ends
@@ -430,7 +430,7 @@ class _Reader:
         query = "SELECT sum(value) FROM counter JOIN source ON source.id = source WHERE metric = ? AND kind = ?"
         return self._rows(query, (metric, kind))[0][0] or 0
 
-    def _populations(self, sources: list[StoredRuns]) -> list[StoredPopulation]:
+    def _populations(self, sources: list[StoredSource]) -> list[StoredPopulation]:
         """Return the populations; those without any record are left out."""
         bins = self._bins("sync_interval", "population")
         summaries = {
@@ -446,7 +446,7 @@ class _Reader:
             if source.kind == "population" and (source.id in bins or source.id in summaries)
         ]
 
-    def _cycles(self, sources: list[StoredRuns]) -> list[Cycle]:
+    def _cycles(self, sources: list[StoredSource]) -> list[Cycle]:
         names = {source.id: source.name for source in sources}
         rows = self._rows("SELECT source, name, slot, begin, keys, weight FROM slot ORDER BY source, name, slot")
         return [

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
+from dataclasses import make_dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
@@ -68,101 +68,6 @@ _ALL: Final = (1 << 64) - 1
 _PLACEMENTS: Final = tuple(Placement)
 _REPETITION: Final = struct.Struct("<ddd")
 _ENDS: Final = {end: number for number, end in enumerate(End)}
-
-
-@dataclass(frozen=True, slots=True)
-class _Nothing:
-    pass
-
-
-@dataclass(frozen=True, slots=True)
-class _Put:
-    tasks: bytes
-
-
-@dataclass(frozen=True, slots=True)
-class _Owner:
-    owner: str
-
-
-@dataclass(frozen=True, slots=True)
-class _Join:
-    owner: str
-    lease_us: int
-    former: str
-    held: bytes
-
-
-@dataclass(frozen=True, slots=True)
-class _Claim:
-    owner: str
-    queue: str
-    count: int
-    ahead_us: int
-    floor: bytes
-    has_before: int
-    before_us: int
-    unknown: tuple[str, ...]
-    full_keys: tuple[str, ...]
-    after: bytes
-    size: int
-    is_in_turn: bool
-    each: int
-    quotas: bytes
-    turn_after: bytes
-
-
-@dataclass(frozen=True, slots=True)
-class _Finish:
-    outcomes: bytes
-
-
-@dataclass(frozen=True, slots=True)
-class _Refs:
-    refs: bytes
-
-
-@dataclass(frozen=True, slots=True)
-class _Ids:
-    ids: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class _Place:
-    owner: str
-    name: str
-    since_us: int
-    spec: str
-    schedule: str
-    allow_overlap: bool
-    task: bytes
-
-
-@dataclass(frozen=True, slots=True)
-class _Names:
-    names: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class _Revive:
-    queue: str
-    functions: tuple[str, ...]
-    after: int
-
-
-@dataclass(frozen=True, slots=True)
-class _Rows:
-    state: int
-    after: int
-    limit: int
-    size: int
-
-
-@dataclass(frozen=True, slots=True)
-class _Lanes:
-    limit: int
-
-
 _CONSTANTS: Final[dict[str, Any]] = {
     "VERSION": VERSION,
     "REMEMBERED_US": REMEMBERED_US,
@@ -170,26 +75,34 @@ _CONSTANTS: Final[dict[str, Any]] = {
     **{f"AS_{each.name}": number for number, each in enumerate(Placement)},
     **{f"END_{end.name}": number for end, number in _ENDS.items()},
 }
-_ARGUMENTS: Final[dict[str, type[Any]]] = {
-    "put": _Put,
-    "join": _Join,
-    "beat": _Owner,
-    "leave": _Owner,
-    "claim": _Claim,
-    "start": _Refs,
-    "finish": _Finish,
-    "cancel": _Ids,
-    "cancelled": _Owner,
-    "requeue": _Ids,
-    "revive": _Revive,
-    "place": _Place,
-    "repetitions": _Nothing,
-    "forget": _Names,
-    "find": _Ids,
-    "rows": _Rows,
-    "counts": _Nothing,
-    "lanes": _Lanes,
-}
+# The arguments of each script, in the order in which arguments_of() takes them.
+_FIELDS: Final[dict[str, dict[str, Any]]] = {
+    "put": {"tasks": bytes},
+    "join": {"owner": str, "lease_us": int, "former": str, "held": bytes},
+    "beat": {"owner": str},
+    "leave": {"owner": str},
+    "claim": {
+        "owner": str, "queue": str, "count": int, "ahead_us": int, "floor": bytes, "has_before": int, "before_us": int,
+        "unknown": tuple, "full_keys": tuple, "after": bytes, "size": int, "is_in_turn": bool, "each": int, "quotas": bytes,
+        "turn_after": bytes,
+    },
+    "start": {"refs": bytes},
+    "finish": {"outcomes": bytes},
+    "cancel": {"ids": tuple},
+    "cancelled": {"owner": str},
+    "requeue": {"ids": tuple},
+    "revive": {"queue": str, "functions": tuple, "after": int},
+    "place": {
+        "owner": str, "name": str, "since_us": int, "spec": str, "schedule": str, "allow_overlap": bool, "task": bytes,
+    },
+    "repetitions": {},
+    "forget": {"names": tuple},
+    "find": {"ids": tuple},
+    "rows": {"state": int, "after": int, "limit": int, "size": int},
+    "counts": {},
+    "lanes": {"limit": int},
+}  # fmt: skip
+_ARGUMENTS: Final = {name: make_dataclass(name, fields.items(), slots=True) for name, fields in _FIELDS.items()}
 SCRIPTS: Final[dict[str, LuaScript[Any]]] = {
     name: LuaScript(__package__, ("redis_rules.lua", f"redis_{name}.lua"), keys=KEYS, arguments=arguments, **_CONSTANTS)
     for name, arguments in _ARGUMENTS.items()

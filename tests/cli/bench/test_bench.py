@@ -284,7 +284,7 @@ def test_classes_have_rates_requests_and_rows_of_their_own(place, service) -> No
     )
     assert {"urgent"} == {body for _, path, body, _ in service.seen if path == "/echo/now"}
     assert "by class" in result.stdout and "rate ordinary 40/s and urgent 10/s" in result.stdout
-    assert "By class" in place.text("page.html")
+    assert "Response times by class" in place.text("page.html")
     assert "urgent: p99 service time" in compared.stdout
 
 

@@ -3,12 +3,14 @@
 import ast
 import asyncio
 import random
+import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 import ratelimited_executor
-from ratelimited_executor import ExecutorManager, RateLimitedExecutor
+from ratelimited_executor import ExecutorManager, RateLimitedExecutor, Retry
 from ratelimited_executor._kernel.timeline import NS
 from ratelimited_executor._runtime.repeat.retrying import Retries
 from ratelimited_executor._runtime.task.coroutines import Coroutines
@@ -106,8 +108,11 @@ async def test_jitter_is_drawn_from_the_loop(virtual_loop):
     """Jitter uses the loop's random numbers, so that runs can be repeated, or else others in each run."""
     async with RateLimitedExecutor("x") as executor:
         assert executor._parts.retries._numbers is virtual_loop.random
-    parts = dict.fromkeys(("engine", "moments", "overloaded", "on_key_end", "warn"))
-    assert isinstance(Retries(None, numbers=None, penalty_max=0, **parts)._numbers, random.Random)
+    parts = dict.fromkeys(("engine", "overloaded", "on_key_end", "warn"))
+    moments = SimpleNamespace(monotonic=time.monotonic)
+    retries = Retries(Retry(on=OSError), numbers=None, penalty_max=0, moments=moments, **parts)
+    assert retries._pause(retries.policy, 1, OSError(), None, "x") is not None
+    assert isinstance(retries._numbers, random.Random)
 
 
 @pytest.mark.parametrize("path", ASKERS, ids=lambda path: path.relative_to(PACKAGE).as_posix())

@@ -1,0 +1,116 @@
+"""The tables of a measurement as texts, for a terminal and for a page."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from ratelimited_executor._core.durations import format_duration
+from ratelimited_executor._core.escapes import visible
+from ratelimited_executor.load.durations import SHARES
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ratelimited_executor.load.durations import Durations
+    from ratelimited_executor.load.figures import Figures, Measurement, Participant
+
+__all__ = ["ERRORS", "TextTable", "span", "tables_of"]
+
+ERRORS: Final = "errors"  # the name of the row with the number of errors
+_SHOWN_SECONDS: Final = 1e-6
+
+
+class TextTable(NamedTuple):
+    """A table; each row begins with its name. Without headings, it is a list of names and values."""
+
+    title: str
+    headings: Sequence[str]
+    rows: Sequence[Sequence[str]]
+
+
+def tables_of(measurement: Measurement) -> list[TextTable]:
+    """Return the tables of a measurement: durations, other figures, and phases, classes and participants if several."""
+    figures = measurement.figures
+    tables = [_durations(figures), _requests(figures)]
+    if len(figures.phases) > 1:
+        tables.append(_phases(figures))
+    if figures.classes:
+        tables += _classes(figures)
+    if measurement.participants:
+        tables.append(_participants(measurement.participants))
+    return tables
+
+
+def span(seconds: float) -> str:
+    """Return a duration as a text; a very short one is ``0``."""
+    return format_duration(seconds) if seconds >= _SHOWN_SECONDS else "0"
+
+
+def _durations(figures: Figures) -> TextTable:
+    columns = (figures.response_times, figures.service_times, figures.lateness)
+    rows = [[name, *(span(each.quantile(share)) for each in columns)] for name, share in SHARES]
+    rows.append(["max", *(span(each.most) for each in columns)])
+    rows.append(["mean", *(span(each.mean) for each in columns)])
+    return TextTable("Durations", ("durations", "response time", "service time", "our lateness"), rows)
+
+
+def _requests(figures: Figures) -> TextTable:
+    rows = [
+        ("requests", f"{figures.count:,} in {format_duration(figures.seconds)}"),
+        ("target rate", f"{figures.asked_rate:,.1f}/s"),
+        ("throughput without errors", f"{figures.answered_rate:,.1f}/s"),
+        (ERRORS, f"{figures.error_count:,} ({100 * figures.error_share:.3g} %)"),
+        *((f"  {visible(kind)}", f"{count:,}") for kind, count in figures.errors.items()),
+    ]
+    if figures.statuses:
+        statuses = ", ".join(f"{status}: {count:,}" for status, count in figures.statuses.items())
+        rows += [("responses by status", statuses), ("received", _size(figures.received))]
+    if figures.full_seconds >= 0.0005:
+        rows.append(("all connections in use", format_duration(figures.full_seconds)))
+    rows.append(("CPU of this process", f"{figures.cpu_share:.0%} of a core"))
+    return TextTable("Requests", (), rows)
+
+
+def _phases(figures: Figures) -> TextTable:
+    headings = ("rate", "requests", "errors", "p50", "p99", "max")
+    rows = [
+        (each.rate, f"{each.count:,}", f"{each.error_count:,}", *map(span, (each.p50, each.p99, each.most)))
+        for each in figures.phases
+    ]
+    return TextTable("Response times by rate", headings, rows)
+
+
+def _classes(figures: Figures) -> list[TextTable]:
+    response, service = [], []
+    for each in figures.classes:
+        name, counts = visible(each.name), (f"{each.count:,}", f"{each.error_count:,}")
+        response.append((name, each.rate, *counts, *_spans(each.response_times)))
+        service.append((name, *_spans(each.service_times)))
+    headings = ("class", "rate", "requests", "errors", "p50", "p99", "max")
+    return [
+        TextTable("Response times by class", headings, response),
+        TextTable("Service times by class", ("class", "p50", "p99", "max"), service),
+    ]
+
+
+def _spans(durations: Durations) -> list[str]:
+    return [span(seconds) for seconds in (durations.quantile(0.5), durations.quantile(0.99), durations.most)]
+
+
+def _participants(participants: Sequence[Participant]) -> TextTable:
+    headings = ("participant", "sent of its share", "requests", "errors", "CPU", "our lateness p99")
+    rows = []
+    for each in participants:
+        counts = f"{each.count:,}", f"{each.error_count:,}"
+        cells = (*counts, f"{each.cpu_share:.0%} of a core", span(each.lateness_p99))
+        is_unknown = each.is_missing and not each.known_part
+        rows.append((visible(each.name), each.sent, *(("missing", "", "", "") if is_unknown else cells)))
+    return TextTable("By participant", headings, rows)
+
+
+def _size(count: int) -> str:
+    size, units = float(count), ["B", "kB", "MB", "GB", "TB"]
+    while size >= 999.5 and len(units) > 1:
+        size /= 1000
+        units.pop(0)
+    return f"{size:.3g} {units[0]}"
