@@ -462,7 +462,7 @@ class PlainQueue(Intervals):
     @two_bodies
     def take_effect(self, now: float) -> None:
         """Record that the last start has taken effect by ``now``, unless it was deferred; if effects count."""
-        if (effects := self.admission.effects) is not None and effects.open_ticket is not None:
+        if (effects := self.admission.effects) is not None and effects.open_receipt is not None:
             effects.take_effect(self.timeline.to_ns(now))
         if self.gate is not None:
             self.gate.take_effect(self.timeline.to_ns(now))

@@ -122,7 +122,7 @@ class KeyGate:
         # Keys put off, as (importance of the first task, number, key); some were resumed by another event meanwhile.
         self._put_off: GuardedHeap[tuple[Any, int, Hashable]] = GuardedHeap(_is_never_stale)
         self._sweeping: deque[Hashable] = deque()  # known keys to examine: do they have work?
-        # Limit and ticket of the last start, if it may not have taken effect.
+        # Limit and receipt of the last start, if it may not have taken effect.
         self._newest: tuple[Limit, Any] | None = None
         self._start_count = 0  # since the last sweep
         self.look_count = 0
@@ -341,32 +341,32 @@ class KeyGate:
                 self._resume(key, self._keys[key])
 
     def start(self, key: Hashable, cost: int, now_ns: int) -> tuple[Limit, Any] | None:
-        """Record the start of a task of a key; return (limit, ticket), by which its cost may be settled later."""
+        """Record the start of a task of a key; return (limit, receipt), by which its cost may be settled later."""
         if isinstance(key, SlotLane):
             self._newest = None
             return None if key.held_key is None else self.start(key.held_key, cost, now_ns)
         state = self._keys.get(key) or self._meet(key, now_ns)
         if state.limit is not None:
             self._note_used(state)
-        ticket = None if state.limit is None else (state.limit, state.limit.take(state.cost(cost), now_ns))
-        self._newest = ticket if state.limit is not None and state.limit.counts_effects else None
+        receipt = None if state.limit is None else (state.limit, state.limit.take(state.cost(cost), now_ns))
+        self._newest = receipt if state.limit is not None and state.limit.counts_effects else None
         state.running_count += 1
         if state.slots is not None:
             self._take_slot(key, state, state.slots)
         self._start_count += 1
-        return ticket
+        return receipt
 
     def take_effect(self, now_ns: int) -> None:
         """Record that the last recorded start has taken effect by ``now_ns``."""
         if self._newest is not None:
-            (limit, ticket), self._newest = self._newest, None
-            limit.take_effect(ticket, now_ns)
+            (limit, receipt), self._newest = self._newest, None
+            limit.take_effect(receipt, now_ns)
 
     def defer(self, effects: Effects) -> None:
         """Defer the effect of the last start until ``effects`` begin."""
         if self._newest is not None:
-            (limit, ticket), self._newest = self._newest, None
-            limit.defer(ticket, effects)
+            (limit, receipt), self._newest = self._newest, None
+            limit.defer(receipt, effects)
 
     def end(self, key: Hashable) -> bool:
         """Record the end of a task of a key; return True if that allows another to start."""

@@ -29,22 +29,22 @@ if TYPE_CHECKING:
     from ratelimited_executor._core.limits.effects import Effects
     from ratelimited_executor._core.permits.rates import Rate
 
-__all__ = ["Limit", "Taken", "Ticket", "starts_until", "step_and_unit"]
+__all__ = ["Limit", "Receipt", "Taken", "starts_until", "step_and_unit"]
 
 
 class Taken(Protocol):
-    """The counterpart of a ticket: the limit or grid that a start was charged to."""
+    """The counterpart of a receipt: the limit or grid that a start was charged to."""
 
-    def settle(self, ticket: Any, cost: int, now_ns: int) -> None:
+    def settle(self, receipt: Any, cost: int, now_ns: int) -> None:
         """Correct the cost of a start."""
         ...
 
-    def take_effect(self, ticket: Any, now_ns: int) -> None:
+    def take_effect(self, receipt: Any, now_ns: int) -> None:
         """Record that a start takes effect only now."""
         ...
 
 
-Ticket = tuple[str, Taken, Any]  # resource, the limit or grid charged, and its own ticket of the start
+Receipt = tuple[str, Taken, Any]  # resource, the limit or grid charged, and its own receipt of the start
 
 
 class Limit(ABC):
@@ -75,10 +75,10 @@ class Limit(ABC):
 
     @abstractmethod
     def take(self, cost: int, now_ns: int) -> Any:
-        """Record a start; return its ticket, which identifies it to the methods below."""
+        """Record a start; return its receipt, which identifies it to the methods below."""
 
     @abstractmethod
-    def settle(self, ticket: Any, cost: int, now_ns: int) -> None:
+    def settle(self, receipt: Any, cost: int, now_ns: int) -> None:
         """Correct the cost of a start afterwards, more than once if needed; lapsed permits are not given back."""
 
     @property
@@ -91,10 +91,10 @@ class Limit(ABC):
         """True if a start counts from its effect: then :meth:`take_effect` or :meth:`defer` is called for each."""
         return False
 
-    def take_effect(self, ticket: Any, now_ns: int) -> None:  # noqa: B027  # it matters to few limits
+    def take_effect(self, receipt: Any, now_ns: int) -> None:  # noqa: B027  # it matters to few limits
         """Record that a start takes effect only now; may be called again, or after :meth:`defer`."""
 
-    def defer(self, ticket: Any, effects: Effects) -> None:  # noqa: B027  # as above
+    def defer(self, receipt: Any, effects: Effects) -> None:  # noqa: B027  # as above
         """Defer the effect of a start: add a part to ``effects`` that hears of it."""
 
     # Forecasts.

@@ -44,7 +44,7 @@ class PacedLimit(Limit):
         self.slack_ns = slack_ns
         self._next = 0  # the theoretical time, in nanoseconds times _step, so that it is a whole number
         self._step, self._unit = 0, 1
-        self._last: list[int] | None = None  # the ticket of the last start
+        self._last: list[int] | None = None  # the receipt of the last start
         self.set_rate(rate, 0)
 
     def unused(self) -> Self:
@@ -95,23 +95,23 @@ class PacedLimit(Limit):
         if not cost:
             return [0, unit]
         self._next = self._due(now_ns) + cost * unit
-        self._last = ticket = [cost * unit, unit]
-        return ticket
+        self._last = receipt = [cost * unit, unit]
+        return receipt
 
-    def settle(self, ticket: list[int], cost: int, now_ns: int) -> None:
+    def settle(self, receipt: list[int], cost: int, now_ns: int) -> None:
         """Correct the cost of a start; only the last start can have time ahead to give back."""
-        if self.rate.is_unlimited or not ticket:
+        if self.rate.is_unlimited or not receipt:
             return
-        charged, unit = ticket
+        charged, unit = receipt
         charged = charged * self._unit // unit
         change = cost * self._unit - charged
         if change < 0:
-            ahead = max(0, self._next - now_ns * self._step) if ticket is self._last else 0
+            ahead = max(0, self._next - now_ns * self._step) if receipt is self._last else 0
             change = -min(-change, ahead)
         elif not charged and change:
-            self._next, self._last = self._due(now_ns), ticket
+            self._next, self._last = self._due(now_ns), receipt
         self._next += change
-        ticket[:] = charged + change, self._unit
+        receipt[:] = charged + change, self._unit
 
     def when(self, cost: int, now_ns: int) -> int | None:
         """Return when a start is admitted, whatever its cost."""

@@ -83,22 +83,22 @@ class TokenBucketLimit(Limit):
         self._content -= cost * self._unit
         return [cost, self._content, self._gained, self._unit]
 
-    def settle(self, ticket: list[int], cost: int, now_ns: int) -> None:
+    def settle(self, receipt: list[int], cost: int, now_ns: int) -> None:
         """Correct the cost of a start.
 
         Permits given back would have been in the bucket since the start, and some would have overflowed. The maximum
         overflow is lost: the one that would have occurred if no other start had taken permits meanwhile.
         """
-        if self.rate.is_unlimited or not ticket:
+        if self.rate.is_unlimited or not receipt:
             return
-        charged, content, gained, unit = ticket
+        charged, content, gained, unit = receipt
         self._fill(now_ns)
         content, gained = -(content * self._unit // -unit), gained * self._unit // unit
         change = (charged - cost) * self._unit
         back = max(0, min(change, self.depth * self._unit - content - (self._gained - gained)))
         self._content += back if change > 0 else change
-        self._gained += back  # for other tickets: these permits would have overflowed before theirs
-        ticket[:] = cost, content + change, gained + back, self._unit
+        self._gained += back  # for other receipts: these permits would have overflowed before theirs
+        receipt[:] = cost, content + change, gained + back, self._unit
 
     def when(self, cost: int, now_ns: int) -> int | None:
         """Return when a start of a cost is admitted."""

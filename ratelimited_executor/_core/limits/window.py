@@ -136,40 +136,40 @@ class WindowLimit(WindowFields, Limit):
         self._log.append(entry)
         return [entry, cost]
 
-    def settle(self, ticket: list[Any], cost: int, now_ns: int) -> None:
+    def settle(self, receipt: list[Any], cost: int, now_ns: int) -> None:
         """Correct the cost of a start, unless it has left the window."""
-        entry, charged = ticket
+        entry, charged = receipt
         if entry[0] >= 0:
             entry[1] += cost - charged
             self.used += cost - charged
-            ticket[1] = cost
+            receipt[1] = cost
         elif entry[0] <= _UNCHARGED and _UNCHARGED - entry[0] > now_ns - self._width_ns:
-            ticket[:] = self.take(cost, now_ns)
+            receipt[:] = self.take(cost, now_ns)
 
-    def take_effect(self, ticket: list[Any], now_ns: int) -> None:
+    def take_effect(self, receipt: list[Any], now_ns: int) -> None:
         """Record that a start has taken effect only now; if it is later than the margin, it counts from now on."""
-        entry, charged = ticket
+        entry, charged = receipt
         if charged <= 0 or now_ns - entry[0] <= self._margin_ns or self.permits == UNLIMITED:
             return
         if entry[1] == charged and entry[0] >= 0:
             entry[0] = now_ns
             return
-        self.settle(ticket, 0, now_ns)
-        ticket[:] = self.take(charged, now_ns)
+        self.settle(receipt, 0, now_ns)
+        receipt[:] = self.take(charged, now_ns)
 
-    def defer(self, ticket: list[Any], effects: Effects) -> None:
+    def defer(self, receipt: list[Any], effects: Effects) -> None:
         """Defer the effect of a start until ``effects`` begin; it counts meanwhile."""
-        entry, charged = ticket
+        entry, charged = receipt
         if charged <= 0 or self.permits == UNLIMITED:
             return
         if entry[1] == charged and entry[0] >= 0:
             entry[0] = PENDING
         else:  # it shares its entry, or has left the window
-            self.settle(ticket, 0, 0)
+            self.settle(receipt, 0, 0)
             entry = [PENDING, charged]
             self._log.append(entry)
             self.used += charged
-            ticket[:] = entry, charged
+            receipt[:] = entry, charged
         effects.append(PendingEntry(entry))
 
     def when(self, cost: int, now_ns: int) -> int | None:

@@ -78,15 +78,15 @@ class Charge:
     Attributes:
         needs: the amount of each resource, including the executor's own permits; the actual amount once settled.
         reserved: the amounts reserved before the start, which another attempt takes again.
-        tickets: the tickets of the limits, for settling the cost; None before the start.
-        share: the ticket of a fair order, for settling the cost.
+        receipts: the receipts of the limits, for settling the cost; None before the start.
+        share: what a fair order has charged, for settling the cost.
     """
 
-    __slots__ = ("needs", "reserved", "share", "tickets")
+    __slots__ = ("needs", "receipts", "reserved", "share")
 
     def __init__(self, needs: Mapping[str, int]) -> None:
         self.needs = self.reserved = needs
-        self.tickets: Any = None
+        self.receipts: Any = None
         self.share: Any = None
 
 

@@ -146,7 +146,7 @@ class Coroutines(CoroutineFields):
         effects: list[Any] = []
         self._queue.defer(effects)
         options = owner._options if isinstance(owner, Record) else None
-        return DeferredStart(effects, self._queue.tickets(options), self._moments.ns, (coroutine, context))
+        return DeferredStart(effects, self._queue.receipts(options), self._moments.ns, (coroutine, context))
 
     def _make_task(
         self, watch: Coroutine[Any, Any, None], context: Context, name: str, factory: Any

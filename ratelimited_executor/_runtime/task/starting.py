@@ -175,7 +175,7 @@ class Starter(StarterFields):
             granted, self._accounts.holding[record], effects = args
             self._queue.defer(effects)
             if not granted.done():
-                granted.set_result(self._queue.tickets(options))
+                granted.set_result(self._queue.receipts(options))
         elif options.lane is not None:
             self._start_with_slots(record, call, args, origin)
         elif options.in_thread:
@@ -286,7 +286,7 @@ class Starter(StarterFields):
             self._queue.defer(effects)
             if effects:
                 awaitable.start = DeferredStart(
-                    effects, self._queue.tickets(options), self._moments.ns, (awaitable, context)
+                    effects, self._queue.receipts(options), self._moments.ns, (awaitable, context)
                 )
         is_coroutine = type(awaitable) in self._kinds or asyncio.iscoroutine(awaitable)
         coroutine = awaitable if is_coroutine else await_it(awaitable)

@@ -58,9 +58,9 @@ def test_lane_may_get_slots_of_a_pool_unless_that_is_halted(limit, may_get):
 def test_a_task_costs_a_key_no_more_than_its_limit_ever_admits():
     """A task that costs more than its key's limit ever admits waits for the full limit, and is not stuck."""
     gate = gate_of(3)
-    limit, ticket = gate.start("slow", 100, NOW)
+    limit, receipt = gate.start("slow", 100, NOW)
     assert 0 == limit.count(NOW)
-    limit.settle(ticket, 1, NOW)
+    limit.settle(receipt, 1, NOW)
     assert (True, False) == (gate.admits("slow", 2, NOW), gate.admits("slow", 100, NOW))
     assert None is gate.start("free", 100, NOW)
     assert (True, False) == tuple(each.admits("slow", 100, NOW) for each in (gate_of(1), gate_of(0)))
@@ -385,14 +385,14 @@ def test_changed_limits_apply_to_remembered_keys():
 
 
 def test_a_key_is_not_forgotten_while_a_start_can_be_settled():
-    """A key is known while the ticket of a start is held, so that its cost can still be settled."""
+    """A key is known while the receipt of a start is held, so that its cost can still be settled."""
     gate = gate_of(5)
-    limit, ticket = gate.start("slow", 1, NOW)
+    limit, receipt = gate.start("slow", 1, NOW)
     gate.end("slow")
     gate.sweep(5, NOW)
     assert gate.knows("slow")
-    limit.settle(ticket, 9, NOW)
-    del limit, ticket
+    limit.settle(receipt, 9, NOW)
+    del limit, receipt
     gate.sweep(5, NOW)
     assert (1, False) == (gate.key_count, gate.knows("slow"))
     assert ("rate", NOW + WIDTH) == (gate.hold("slow", 1, NOW), gate.when_count("slow", 1, NOW))

@@ -39,8 +39,8 @@ def histories(*others) -> st.SearchStrategy:
 class Start:
     """One start, with its cost as known so far."""
 
-    def __init__(self, time: int, cost: int, ticket) -> None:
-        self.time, self.cost, self.ticket = time, cost, ticket
+    def __init__(self, time: int, cost: int, receipt) -> None:
+        self.time, self.cost, self.receipt = time, cost, receipt
 
 
 class Rates:
@@ -77,7 +77,7 @@ def play(limit, rate: Rate, history, check) -> None:
         elif action == "settle" and starts:
             which, cost = value
             start = starts[-min(which, len(starts))]
-            limit.settle(start.ticket, cost, now)
+            limit.settle(start.receipt, cost, now)
             start.cost = cost
             assert_exact(limit, now)
         elif action in {"take", "wait"}:

@@ -45,14 +45,14 @@ def test_every_limit_keeps_the_contract():
 def test_other_settings_keep_what_was_taken(make):
     """A limit takes over the settings of another one, but keeps its own starts."""
     limit, other = make(5, lambda: START), make(2, lambda: START)
-    ticket = limit.take(5, START)
+    receipt = limit.take(5, START)
     other.take(2, START)
     limit.change_to(other, START)
     assert other.cost_max == limit.cost_max
     assert not limit.admits(1, START)
     assert not limit.is_idle(START)
     limit.change_to(make(50, lambda: START), START)
-    limit.settle(ticket, 5, START)
+    limit.settle(receipt, 5, START)
     assert make(50, lambda: START).cost_max == limit.cost_max
     assert limit.when(1, START + 2 * NS) == START + 2 * NS
     assert not limit.is_idle(START)
@@ -78,14 +78,14 @@ def test_trial_forecasts_and_leaves_the_limit_alone(make):
 def test_effect_is_told_of_any_start(make):
     """The effect of a start at its own time changes nothing, whether the limit uses effects or not."""
     limit = make(1, lambda: START)
-    ticket = limit.take(1, START)
+    receipt = limit.take(1, START)
     when = limit.when(1, START)
     effects: list = []
-    limit.take_effect(ticket, START)
-    limit.defer(ticket, effects)
+    limit.take_effect(receipt, START)
+    limit.defer(receipt, effects)
     assert limit.counts_effects == bool(effects)
     begin(effects, START)
-    limit.take_effect(ticket, START)
+    limit.take_effect(receipt, START)
     assert when == limit.when(1, START)
 
 
@@ -110,13 +110,13 @@ def test_an_infinite_rate_admits_everything_and_counts_nothing(make):
     assert limit.admits(1_000_000, START)
     assert START == limit.when(1_000_000, START) == limit.when_count(1_000_000, START)
     assert None is limit.cost_max
-    ticket = limit.take(1000, START)
-    limit.settle(ticket, 7, START)
+    receipt = limit.take(1000, START)
+    limit.settle(receipt, 7, START)
     limit.set_rate(Rate(5, per=5), START)
     before = limit.when(1, START)
     assert 0 == limit.count(START)
     for cost in (7, 2000, 0):
-        limit.settle(ticket, cost, START)
+        limit.settle(receipt, cost, START)
     assert before == limit.when(1, START) > START
     fresh = make(INFINITE)
     fresh.settle(fresh.take(9, START), 0, START)
@@ -206,10 +206,10 @@ def test_start_of_cost_zero_takes_nothing_and_waits_for_a_deficit(make):
     """A start of cost 0 takes nothing, counts once it is settled to more, and waits for a deficit, to the nanosecond."""
     limit, time = make(5, lambda: START), START
     before = [limit.when(cost, START) for cost in range(6)]
-    ticket = limit.take(0, START)
+    receipt = limit.take(0, START)
     assert before == [limit.when(cost, START) for cost in range(6)]
     assert limit.is_idle(START)
-    limit.settle(ticket, 7, START)
+    limit.settle(receipt, 7, START)
     assert not limit.admits(0, START)
     when = limit.when(0, START)
     assert START < when <= limit.when(1, START)
@@ -219,7 +219,7 @@ def test_start_of_cost_zero_takes_nothing_and_waits_for_a_deficit(make):
     assert not later.admits(0, when - 1)
     time = when
     assert later.admits(0, when)
-    limit.settle(ticket, 0, START)
+    limit.settle(receipt, 0, START)
     assert before == [limit.when(cost, START) for cost in range(6)]
 
 
@@ -252,11 +252,11 @@ def test_start_of_cost_zero_waits_for_ever_for_a_deficit_that_is_never_paid(make
 def test_many_starts_of_cost_zero_take_no_memory():
     """Starts of cost 0 have no entry in the log of a window; one that is settled too late counts nowhere."""
     limit = WindowLimit(Rate(5, per=5))
-    tickets = [limit.take(0, START + number) for number in range(1000)]
+    receipts = [limit.take(0, START + number) for number in range(1000)]
     assert limit.is_idle(START)
-    limit.settle(tickets[0], 3, START + 6 * NS)
+    limit.settle(receipts[0], 3, START + 6 * NS)
     assert 5 == limit.count(START + 6 * NS)
-    limit.settle(tickets[1], 3, START + 4 * NS)
+    limit.settle(receipts[1], 3, START + 4 * NS)
     assert (2, 5) == (limit.count(START + 8 * NS), limit.count(START + 10 * NS))
 
 
@@ -272,13 +272,13 @@ def play(limit, steps, now: int, clock) -> tuple[list[object], int]:
         now = clock.time = now + step
         said += [limit.admits(cost, now), limit.when(cost, now), limit.count(now)]
         if limit.admits(cost, now):
-            ticket, effects = limit.take(cost, now), []
+            receipt, effects = limit.take(cost, now), []
             if late % 2:
-                limit.defer(ticket, effects)
+                limit.defer(receipt, effects)
             now = clock.time = now + late
             begin(effects, now)
             if not late % 2:
-                limit.take_effect(ticket, now)
+                limit.take_effect(receipt, now)
     return said, now
 
 

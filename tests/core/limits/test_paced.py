@@ -31,15 +31,15 @@ def test_a_pace_is_kept_but_for_slack_and_the_last_cost(rate, slack, history):
 def test_what_is_not_paid_for_is_paid_for_at_the_new_rate(change, due):
     """What is not yet paid of a heavy start is paid at the new rate."""
     limit = PacedLimit(Rate(1), slack_ns=SLACK)
-    ticket = limit.take(6, START)
+    receipt = limit.take(6, START)
     limit.set_rate(Rate(0), START + NS)
     assert (None, 0) == (limit.when(1, START + NS), limit.count(START + NS))
     assert not limit.is_idle(START + 9 * NS)
     limit.set_rate(change, START + NS)
     assert START + due * NS == limit.when(1, START + NS)
-    limit.settle(ticket, 6, START + NS)
+    limit.settle(receipt, 6, START + NS)
     assert START + due * NS == limit.when(1, START + NS)
-    limit.settle(ticket, 0, START + NS)
+    limit.settle(receipt, 0, START + NS)
     assert START + NS == limit.when(1, START + NS)
 
 

@@ -60,30 +60,30 @@ def test_a_start_that_costs_nothing_after_all_was_never_there(rate, cost, before
     now = START + first
     if not with_it.admits(cost, now):
         return
-    ticket = with_it.take(cost, now)
+    receipt = with_it.take(cost, now)
     for number, other in enumerate(rates):
         for limit in (with_it, without):
             limit.set_rate(other, now + later * number // 2)
     now += later
-    with_it.settle(ticket, 0, now)
+    with_it.settle(receipt, 0, now)
     assert without.count(now) - bool(rates) <= with_it.count(now) <= without.count(now) <= DEPTH
     if not rates:
         assert without.when(DEPTH, now) == with_it.when(DEPTH, now)
-    with_it.settle(ticket, 2, now)
+    with_it.settle(receipt, 2, now)
     assert with_it.count(now) <= without.count(now)
 
 
 def test_what_ran_over_before_the_rate_fell_is_not_given_back():
     """Tokens that overflowed before a fall of the rate are not given back."""
     limit = TokenBucketLimit(Rate(100), depth=10, now_ns=START)
-    ticket = limit.take(10, START)
+    receipt = limit.take(10, START)
     limit.set_rate(Rate(1), START + NS)
-    limit.settle(ticket, 0, START + NS)
+    limit.settle(receipt, 0, START + NS)
     assert 10 == limit.count(START + NS)
     deeper = TokenBucketLimit(Rate(100), depth=10, now_ns=START)
-    ticket = deeper.take(10, START)
+    receipt = deeper.take(10, START)
     deeper.set_depth(20, START + NS)
-    deeper.settle(ticket, 0, START + NS)
+    deeper.settle(receipt, 0, START + NS)
     assert 10 == deeper.count(START + NS)
 
 

@@ -45,7 +45,7 @@ def test_what_a_window_holds_counts_under_another_rate(rate, history):
         elif action == "settle" and starts:
             which, cost = value
             start = starts[-min(which, len(starts))]
-            limit.settle(start.ticket, cost, now)
+            limit.settle(start.receipt, cost, now)
             start.cost = cost
         elif action in {"take", "wait"}:
             assert (room >= value) == limit.admits(value, now)
@@ -75,19 +75,19 @@ def test_a_large_window_is_exact_and_nearly_full(permits, gap):
 def test_what_a_window_has_let_go_of_is_not_given_back():
     """A start that has left the window may be settled to any cost."""
     limit = WindowLimit(Rate(3))
-    ticket = limit.take(3, START)
+    receipt = limit.take(3, START)
     later = START + NS + READING
     assert (0, 3) == (limit.count(later - 1), limit.count(later))
-    limit.settle(ticket, 0, later)
-    limit.settle(ticket, 9, later)
+    limit.settle(receipt, 0, later)
+    limit.settle(receipt, 9, later)
     assert 3 == limit.count(later)
 
 
 def test_a_window_settled_to_more_than_it_holds_waits_until_that_has_left_it():
     """A window settled above its limit admits nothing until that has left it."""
     limit = WindowLimit(Rate(3))
-    ticket = limit.take(1, START)
-    limit.settle(ticket, 8, START + 1)
+    receipt = limit.take(1, START)
+    limit.settle(receipt, 8, START + 1)
     assert -5 == limit.count(START + 1)
     assert START + NS + READING == limit.when(1, START + 1) == limit.when(3, START + 1)
     assert None is limit.when(4, START + 1)
