@@ -24,7 +24,7 @@ ABOUT_OTHERS = {
 OWN = (
     "admission", "authority", "batch", "bound", "bucket", "burst", "calendar", "charge", "claim", "column", "correction",
     "cycle", "demand", "engine", "era", "face", "fence", "gate", "grid", "group", "handle", "head", "hold", "interval",
-    "kernel", "key", "lane", "law", "lease", "limit", "listener", "move", "mutant", "observer", "offset", "overflow", "owner",
+    "kernel", "key", "lane", "law", "lease", "limit", "line", "listener", "move", "mutant", "observer", "offset", "overflow", "owner",
     "pace", "parked", "peer", "penalty", "permit", "phase", "plan", "policy", "pool", "rank", "rate", "ready", "receipt",
     "record", "resource", "rule", "run", "runner", "slack", "slot", "source", "special", "spread", "stand-in", "store",
     "stretch", "ticket", "turn", "twin", "view", "void", "waker", "window",

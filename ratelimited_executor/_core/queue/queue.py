@@ -371,9 +371,9 @@ class TaskQueue(PlainQueue):
                 charge.share = None if self._fair_clock is None else self._fair_clock.last
         if key is not None and self.gate is not None:
             self.gated.add(record)
-        if options.lane is not None:
-            options.lane.waiting_count -= 1
-            self.slots_of[record] = options.lane.slots.take()
+        if options.line is not None:
+            options.line.waiting_count -= 1
+            self.slots_of[record] = options.line.slots.take()
 
     def _charge(
         self, key: Hashable, needs: Mapping[str, int] | None, cost: int, now: float

@@ -244,8 +244,8 @@ def _uncharge(options: Options) -> None:
     if options.charge is not None:
         options.charge.receipts = None
         options.charge.needs = options.charge.reserved
-    if options.lane is not None:
-        options.lane.waiting_count += 1
+    if options.line is not None:
+        options.line.waiting_count += 1
 
 
 def _close(resumed: tuple[Any, contextvars.Context] | None) -> None:

@@ -215,7 +215,7 @@ class Coroutines(CoroutineFields):
 
 def _may_wait_anew(owner: Any) -> bool:
     """True if a task whose start has lapsed can return to the queue with its coroutine: without slots, with a handle."""
-    return isinstance(owner, Record) and (owner._options is None or owner._options.lane is None)
+    return isinstance(owner, Record) and (owner._options is None or owner._options.line is None)
 
 
 class _Unborn:

@@ -176,7 +176,7 @@ class Starter(StarterFields):
             self._queue.defer(effects)
             if not granted.done():
                 granted.set_result(self._queue.receipts(options))
-        elif options.lane is not None:
+        elif options.line is not None:
             self._start_with_slots(record, call, args, origin)
         elif options.in_thread:
             thread = ThreadCall(call, args, context_of_thread(origin, is_own=options.own_context), self._threads)
@@ -194,9 +194,9 @@ class Starter(StarterFields):
             self._coroutines.start(record, awaitable, context, origin)
             return
         thread, hold = awaitable.again(), None
-        if options.lane is not None:
+        if options.line is not None:
             request = self._queue.slots_of[record]
-            hold = slot_for(options.lane.slots.pools, request, thread.context), request
+            hold = slot_for(options.line.slots.pools, request, thread.context), request
         self._run(record, thread, context, origin, options, hold=hold)
         del record  # else a traceback keeps this frame, and so the handle and its error
 
@@ -207,7 +207,7 @@ class Starter(StarterFields):
         options = record._options
         request = self._queue.slots_of[record]
         context = contextvars.Context() if origin is None else origin if options.own_context else origin.copy()
-        slot = slot_for(options.lane.slots.pools, request, context)
+        slot = slot_for(options.line.slots.pools, request, context)
         if options.in_thread:
             awaitable: Any = ThreadCall(call, args, context.copy(), self._threads)
             self._run(record, awaitable, context.copy(), origin, options, hold=(slot, request))

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from ratelimited_executor._core.keys.gate import KeyGate
 from ratelimited_executor._core.slots.asking import SlotAsker
-from ratelimited_executor._core.slots.lanes import SlotLane
+from ratelimited_executor._core.slots.lines import SlotLine
 from ratelimited_executor._runtime.limits.slot_keeper import LocalSlots
 from ratelimited_executor._core.limits.exact_paced import ExactPacedLimit
 from ratelimited_executor._core.limits.paced import PacedLimit
@@ -38,8 +38,8 @@ def test_what_holds_a_key_is_told():
 
 
 @pytest.mark.parametrize(("limit", "may_get"), [(None, True), (0, False), (1, True)])
-def test_lane_may_get_slots_of_a_pool_unless_that_is_halted(limit, may_get):
-    """A lane that waits may get slots, also where the limit of the pool is not known yet; only 0 halts the pool."""
+def test_line_may_get_slots_of_a_pool_unless_that_is_halted(limit, may_get):
+    """A line that waits may get slots, also where the limit of the pool is not known yet; only 0 halts the pool."""
 
     class Keeper(LocalSlots):
         def statistics(self, pool):
@@ -47,11 +47,11 @@ def test_lane_may_get_slots_of_a_pool_unless_that_is_halted(limit, may_get):
 
     keeper = Keeper()
     keeper.set_limit("a", 0)
-    lane = SlotLane(None, ("a",), priority=0, name="x", keeper=keeper, wake=lambda _: None)
-    lane.waiting_count = 1
+    line = SlotLine(None, ("a",), priority=0, name="x", keeper=keeper, wake=lambda _: None)
+    line.waiting_count = 1
     gate = gate_of()
     assert not gate.may_get_slots
-    gate.ask_ahead(lane, NOW)
+    gate.ask_ahead(line, NOW)
     assert may_get == gate.may_get_slots
 
 
@@ -300,21 +300,21 @@ def test_slot_asked_for_ahead_is_kept_for_its_task_and_another_is_not():
     assert keeper.requests[1].is_gone
 
 
-def test_lane_asks_for_its_slots_once_the_slot_of_its_key_is_there():
-    """A lane of a key requests its slots after that of the key, and is startable once both are near."""
+def test_line_asks_for_its_slots_once_the_slot_of_its_key_is_there():
+    """A line of a key requests its slots after that of the key, and is startable once both are near."""
     keeper = FakeKeeper()
     gate = slot_gate(keeper)
-    lane = SlotLane("k", ("gpu",), priority=0.0, name="x", keeper=keeper, wake=lambda _: None)
-    lane.waiting_count = 1
-    assert startable(gate, lane) == 1
+    line = SlotLine("k", ("gpu",), priority=0.0, name="x", keeper=keeper, wake=lambda _: None)
+    line.waiting_count = 1
+    assert startable(gate, line) == 1
     assert [("k",)] == [request.pools for request in keeper.requests]
     keeper.requests[0].hand()
-    assert startable(gate, lane) == 1
+    assert startable(gate, line) == 1
     assert [("k",), ("gpu",)] == [request.pools for request in keeper.requests]
-    assert gate.hold(lane, 1, NOW) is None
+    assert gate.hold(line, 1, NOW) is None
     keeper.requests[1].wait()
-    assert startable(gate, lane) == 0
-    assert gate.hold(lane, 1, NOW) == "slots"
+    assert startable(gate, line) == 0
+    assert gate.hold(line, 1, NOW) == "slots"
 
 
 # Forgetting.
