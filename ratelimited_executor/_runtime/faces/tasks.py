@@ -31,9 +31,9 @@ from ratelimited_executor._runtime.faces.base import ExecutorBase
 from ratelimited_executor._runtime.limits.policy import check_key_rate, limit_of_key, rule_of
 from ratelimited_executor._runtime.limits.slots import slots_of
 from ratelimited_executor._runtime.repeat.retrying import check_retry
+from ratelimited_executor._runtime.task.call_site import with_call_site
 from ratelimited_executor._runtime.task.handles import TaskHandle
 from ratelimited_executor._runtime.task.intake import add_wall
-from ratelimited_executor._runtime.task.traced import traced
 from ratelimited_executor._runtime.threads.futures import FuturesFace, call_on_loop
 
 if TYPE_CHECKING:
@@ -278,7 +278,7 @@ class TaskFace(ExecutorBase):
         engine: Intake = self._engine  # type: ignore[assignment]  # its home thread is this one: it is open
         if self._home._thread_id != get_ident():
             engine = self._admit()
-            fn = traced(engine.loop, fn)
+            fn = with_call_site(engine.loop, fn)
         if not callable(fn):
             callable_of("fn", fn)  # type: ignore[unreachable]  # not every caller is type-checked
         kept = contextvars.copy_context()

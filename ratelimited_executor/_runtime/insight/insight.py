@@ -245,7 +245,7 @@ class Insights(Protocol):
 
 def statistics(parts: Insights) -> Statistics:
     """Return the counts of an executor's tasks."""
-    parts.accounts.settle()
+    parts.accounts.catch_up()
     now_ns = parts.moments.ns()
     combined = parts.limits.combined
     return Statistics(
