@@ -8,9 +8,7 @@ import pytest
 from ratelimited_executor import (
     Ageing,
     BacklogFullError,
-    Burst,
     Fair,
-    Paced,
     Pacing,
     Quota,
     Rate,
@@ -19,13 +17,13 @@ from ratelimited_executor import (
     RetryLater,
     TaskState,
     WhenFull,
-    Window,
     default_order,
     latest_due_first,
 )
 from ratelimited_executor.testing import run_virtual
 
 from ..helpers import first_quick
+from ..kinds import each_policy
 
 ORDERS = [
     default_order,
@@ -69,7 +67,7 @@ def options_of(chosen):
     """Draw the options of an executor."""
     options = {
         "rate": chosen.choice(RATES),
-        "policy": chosen.choice([Paced(), Window(), Burst(5)]),
+        "policy": chosen.choice(each_policy(5)),
         "order": chosen.choice(ORDERS),
         "pacing": chosen.choice(list(Pacing)),
         "resources": chosen.choice([None, {"tokens": Rate(100, per=3)}]),

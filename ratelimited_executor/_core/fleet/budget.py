@@ -607,6 +607,11 @@ class KeyBudgetLimit(Limit):
         return self._cost_max
 
     @property
+    def is_paid_afterwards(self) -> bool:
+        """True under a pace, which admits any cost."""
+        return self._cost_max is None
+
+    @property
     def is_foreseeable(self) -> bool:
         """Return False: the group decides."""
         return False

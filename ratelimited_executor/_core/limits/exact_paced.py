@@ -45,12 +45,12 @@ class ExactPacedLimit(PacedLimit):
         other._blank, other._window = self._blank, None  # noqa: SLF001  # a copy of itself
         return other
 
-    def set_rate(self, rate: Rate, now_ns: int) -> None:
+    def _set_rate(self, rate: Rate, now_ns: int) -> None:
         """Put another rate in force: starts in the last window count against it at once."""
-        super().set_rate(rate, now_ns)
+        super()._set_rate(rate, now_ns)
         self._blank = WindowLimit(window_of(rate), reading_ns=0)
         if self._window is not None:
-            self._window.set_rate(window_of(rate), now_ns)
+            self._window.change_to(self._blank, now_ns)
 
     def count(self, now_ns: int) -> int:
         """Count the starts of cost 1 that are admitted now."""

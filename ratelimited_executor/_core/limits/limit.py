@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from ratelimited_executor._core.limits.effects import Effects
     from ratelimited_executor._core.permits.rates import Rate
 
-__all__ = ["Limit", "Receipt", "Taken", "starts_until", "step_and_unit"]
+__all__ = ["Limit", "Receipt", "Taken", "step_and_unit"]
 
 
 class Taken(Protocol):
@@ -57,7 +57,12 @@ class Limit(ABC):
     @property
     @abstractmethod
     def cost_max(self) -> int | None:
-        """The largest cost that is ever admitted; None if any cost is, sooner or later."""
+        """The largest cost that is ever admitted, sooner or later; None if any cost is."""
+
+    @property
+    def is_paid_afterwards(self) -> bool:
+        """True if a start is admitted whatever it costs, and the next one waits until it is paid for."""
+        return False
 
     @abstractmethod
     def count(self, now_ns: int) -> int:
@@ -118,6 +123,13 @@ class Limit(ABC):
     def count_until(self, now_ns: int, end_ns: int) -> int:
         """Estimate how many starts of cost 1 are admitted in [``now_ns``, ``end_ns``)."""
 
+    def starts_until(self, cost: int, now_ns: int, end_ns: int) -> int:
+        """Estimate how many starts of a cost are admitted in [``now_ns``, ``end_ns``)."""
+        count = self.count_until(now_ns, end_ns)
+        if cost <= 1 or count <= 0:
+            return count
+        return -(-count // cost) if self.is_paid_afterwards else count // cost
+
     @property
     def is_by_wall_clock(self) -> bool:
         """True if a step of the wall clock may allow a start."""
@@ -157,14 +169,6 @@ class Limit(ABC):
     def unpack(self, numbers: Sequence[int], now_ns: int) -> None:
         """Adopt the packed state of a limit of this class, as :meth:`change_to` does; call on a new limit."""
         raise NotImplementedError
-
-
-def starts_until(limit: Limit, cost: int, now_ns: int, end_ns: int) -> int:
-    """Estimate how many starts of a cost a limit admits in [``now_ns``, ``end_ns``)."""
-    count = limit.count_until(now_ns, end_ns)
-    if cost <= 1 or count <= 0:
-        return count
-    return -(-count // cost) if limit.cost_max is None else count // cost  # None: any cost is admitted at once
 
 
 def step_and_unit(rate: Rate) -> tuple[int, int]:

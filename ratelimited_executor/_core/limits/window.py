@@ -64,7 +64,7 @@ class WindowLimit(WindowFields, Limit):
         self._pending = []  # entries set aside: without a time when their turn to leave the log came
         self.used = 0
         self.permits = self._width_ns = self._grain_ns = 0
-        self.set_rate(rate, 0)
+        self._set_rate(rate, 0)
 
     def unused(self) -> Self:
         """Return a window of the same rate without any start."""
@@ -72,7 +72,7 @@ class WindowLimit(WindowFields, Limit):
         other._log, other._pending, other.used = deque(), [], 0  # noqa: SLF001  # a copy of itself
         return other
 
-    def set_rate(self, rate: Rate, now_ns: int) -> None:
+    def _set_rate(self, rate: Rate, now_ns: int) -> None:
         """Put another rate in force; starts in the old window count in the new one.
 
         A rate of 0 pauses, and an infinite rate lifts the limit: neither has a window, and the old window is kept.
@@ -88,7 +88,7 @@ class WindowLimit(WindowFields, Limit):
 
     def change_to(self, other: Self, now_ns: int) -> None:
         """Put the rate of another window in force."""
-        self.set_rate(other.rate, now_ns)
+        self._set_rate(other.rate, now_ns)
 
     @property
     def counts_effects(self) -> bool:
@@ -243,7 +243,7 @@ class WindowLimit(WindowFields, Limit):
         self._width_ns = numbers[0]
         self._log.extend([time, amount] for time, amount in zip(numbers[1::2], numbers[2::2], strict=True))
         self.used = sum(numbers[2::2])
-        self.set_rate(self.rate, now_ns)
+        self._set_rate(self.rate, now_ns)
 
     def trial(self, time_ns: Callable[[], int] | None = None) -> Self:  # noqa: ARG002  # it reads no clock
         """Return a copy for questions about the future."""

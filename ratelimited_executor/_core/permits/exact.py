@@ -88,7 +88,7 @@ class ExactGrid(PermitGrid):
     def set_rate(self, rate: Rate, now_ns: int) -> None:
         """Put ``rate`` in force: starts in the last window of the new rate count against it at once."""
         super().set_rate(rate, now_ns)
-        self._log.set_rate(window_of(rate), now_ns)
+        self._log.change_to(WindowLimit(window_of(rate), reading_ns=0), now_ns)
 
     def usable(self, now_ns: int) -> int:
         """Count the permits that may be taken at ``now_ns``; they stay usable until :attr:`usable_until_ns`."""

@@ -10,14 +10,16 @@ from ratelimited_executor._core.keys.gate import KeyGate
 from ratelimited_executor._core.slots.asking import SlotAsker
 from ratelimited_executor._core.slots.lines import SlotLine
 from ratelimited_executor._runtime.limits.slot_keeper import LocalSlots
-from ratelimited_executor._core.limits.exact_paced import ExactPacedLimit
+from ratelimited_executor._core.limits.quota import QuotaLimit
 from ratelimited_executor._core.limits.paced import PacedLimit
-from ratelimited_executor._core.limits.token_bucket import TokenBucketLimit
 from ratelimited_executor._core.limits.window import WindowLimit
 from ratelimited_executor._core.permits.rates import Rate
 
 from ...helpers import examples
+from ...kinds import LIMITS
 from ..gates import NOW, NS, WIDTH, gate_of
+
+KEY_LIMITS = [make for kind, make in LIMITS.items() if kind is not QuotaLimit]  # a key has no quota
 
 
 def test_what_holds_a_key_is_told():
@@ -124,18 +126,10 @@ def test_a_key_that_may_never_start_is_resumed_by_other_limits():
     assert None is gate.next_time()
 
 
-@pytest.mark.parametrize(
-    "make_limit",
-    [
-        lambda rate: WindowLimit(rate),
-        lambda rate: TokenBucketLimit(rate, depth=2, now_ns=NOW),
-        lambda rate: PacedLimit(rate, slack_ns=0),
-    ],
-    ids=["window", "bucket", "paced"],
-)
+@pytest.mark.parametrize("make_limit", KEY_LIMITS)
 def test_a_key_is_forgotten_when_a_new_one_would_do_the_same(make_limit):
     """A key is forgotten once a new one would behave the same: nothing runs or is parked, and its limit is at rest."""
-    gate = gate_of(make=make_limit)
+    gate = gate_of(make=lambda rate: make_limit(rate, lambda: NOW))
     gate.start("slow", 1, NOW)
     gate.sweep(5, NOW)
     assert (1, False) == (gate.key_count, gate.forget_time() is not None)
@@ -319,15 +313,8 @@ def test_line_asks_for_its_slots_once_the_slot_of_its_key_is_there():
 
 # Forgetting.
 
-LAWS = {
-    "window": lambda: WindowLimit(Rate(3, per=5)),
-    "bucket": lambda: TokenBucketLimit(Rate(3, per=5), depth=2, now_ns=NOW),
-    "paced": lambda: PacedLimit(Rate(3, per=5), slack_ns=NS // 50),
-    "exact": lambda: ExactPacedLimit(Rate(3, per=5), slack_ns=NS // 50),
-}
 
-
-@pytest.mark.parametrize("make", LAWS.values(), ids=LAWS)
+@pytest.mark.parametrize("make", KEY_LIMITS)
 @given(
     st.lists(
         st.tuples(st.sampled_from("ab"), st.integers(0, 2 * NS), st.integers(1, 3), st.sampled_from(["", "penalty"])),
@@ -337,7 +324,9 @@ LAWS = {
 @examples(200)
 def test_forgetting_keys_changes_no_decision(make, steps):
     """A gate that forgets keys as soon as it can decides the same as one that forgets none."""
-    gates = [KeyGate(limit_of=lambda _: make(), concurrency_of=lambda _: None) for _ in range(2)]
+    gates = [
+        KeyGate(limit_of=lambda _: make(Rate(3, per=5), lambda: NOW), concurrency_of=lambda _: None) for _ in range(2)
+    ]
     now = NOW
     for key, step, cost, action in steps:
         now += step

@@ -64,14 +64,14 @@ class Rates:
         )
 
 
-def play(limit, rate: Rate, history, check) -> None:
-    """Play a history; call ``check(starts, rates)`` after each start, with the costs known by then."""
-    now, starts, rates = START, [], Rates(rate)
+def play(make, rate: Rate, history, check) -> None:
+    """Play a history of a limit that ``make(rate)`` returns; call ``check(starts, rates)`` after each start, with the costs known by then."""
+    limit, now, starts, rates = make(rate), START, [], Rates(rate)
     for action, value in history:
         if action == "advance":
             now += value
         elif action == "rate":
-            limit.set_rate(value, now)
+            limit.change_to(make(value), now)
             rates.change(now, value)
             assert_exact(limit, now)
         elif action == "settle" and starts:

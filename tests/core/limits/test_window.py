@@ -22,7 +22,7 @@ def test_no_window_holds_more_than_its_permits(rate, margin, history):
         begin = starts[-1].time - int(rate.per * NS) - margin
         assert sum(start.cost for start in starts if start.time >= begin) <= rate.permits
 
-    play(WindowLimit(rate, margin_ns=margin), rate, history, check)
+    play(lambda rate: WindowLimit(rate, margin_ns=margin), rate, history, check)
 
 
 @given(WHOLE_RATES, histories(WHOLE_RATES))
@@ -41,7 +41,7 @@ def test_what_a_window_holds_counts_under_another_rate(rate, history):
         if action == "advance":
             now += value
         elif action == "rate":
-            limit.set_rate(value, now)
+            limit.change_to(WindowLimit(value), now)
         elif action == "settle" and starts:
             which, cost = value
             start = starts[-min(which, len(starts))]
