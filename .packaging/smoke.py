@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import sys
 
-from ratelimited_executor import RateLimitedExecutor, kernel
+from ratelimited_executor import RateLimitedExecutor
+from ratelimited_executor.insight import kernel
 
 
 async def main(expected: str) -> None:

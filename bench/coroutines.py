@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from bench.harness import Figure, Table, Target, ratio
-from ratelimited_executor import RateLimitedExecutor, kernel
+from ratelimited_executor import RateLimitedExecutor
+from ratelimited_executor.insight import kernel
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

@@ -16,13 +16,14 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from bench.harness import Chart, Figure, Series, Table, Target, fresh
-from ratelimited_executor import Pacing, Rate, RateLimitedExecutor, default_order, latest_due_first
+from ratelimited_executor import Pacing, Rate, RateLimitedExecutor, default_order
 from ratelimited_executor._core.order.ordering import TaskClass
 from ratelimited_executor._core.queue.queue import TaskQueue
 from ratelimited_executor._core.queue.records import Options as TaskOptions
 from ratelimited_executor._core.queue.records import TaskRecord
 from ratelimited_executor._kernel.states import TaskState
 from ratelimited_executor._kernel.timeline import NS, Timeline
+from ratelimited_executor.orders import latest_due_first
 from ratelimited_executor.testing import run_virtual
 
 if TYPE_CHECKING:

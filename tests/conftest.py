@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import hypothesis
 import pytest
 
-from ratelimited_executor import kernel
+from ratelimited_executor.insight import kernel
 
 from .core.world import CoreRecord, CountingCalendar
 from .helpers import check_accounting

@@ -16,10 +16,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 from bench.harness import Figure, Table, Target, fresh
 from bench.overflow import RATE, emptied, filled
-from ratelimited_executor import Fair, Paced, Rate, default_order
+from ratelimited_executor import Paced, Rate, default_order
 from ratelimited_executor._core.keys.gate import KeyGate
 from ratelimited_executor._core.queue.records import KeyOptions
 from ratelimited_executor._runtime.limits.policy import limit_of_key, rule_of
+from ratelimited_executor.orders import Fair
 
 if TYPE_CHECKING:
     from bench.harness import Options

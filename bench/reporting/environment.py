@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.harness import ROOT
-from ratelimited_executor import kernel
+from ratelimited_executor.insight import kernel
 
 __all__ = ["PACKAGES", "describe", "environment", "load_average"]
 

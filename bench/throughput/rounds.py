@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from bench.harness import Figure, Table, Target, ratio
-from ratelimited_executor import kernel
+from ratelimited_executor.insight import kernel
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Sequence

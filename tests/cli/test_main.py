@@ -53,7 +53,7 @@ def test_help_and_version_are_there(arguments: list[str]) -> None:
 @pytest.mark.parametrize("value", ["0", "1"])
 def test_version_names_the_kernel(value: str) -> None:
     """``--version`` names the kernel that runs, and why."""
-    code = "from ratelimited_executor import kernel; print(kernel)"
+    code = "from ratelimited_executor.insight import kernel; print(kernel)"
     environment = {**os.environ, "RATELIMITED_EXECUTOR_PURE": value}
     shown, chosen = (
         subprocess.run([sys.executable, *arguments], env=environment, capture_output=True, text=True, timeout=60).stdout

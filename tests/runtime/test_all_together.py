@@ -6,11 +6,8 @@ import random
 import pytest
 
 from ratelimited_executor import (
-    Ageing,
     BacklogFullError,
-    Fair,
     Pacing,
-    Quota,
     Rate,
     RateLimitedExecutor,
     Retry,
@@ -18,8 +15,9 @@ from ratelimited_executor import (
     TaskState,
     WhenFull,
     default_order,
-    latest_due_first,
 )
+from ratelimited_executor.orders import Ageing, Fair, latest_due_first
+from ratelimited_executor.policies import Quota
 from ratelimited_executor.testing import run_virtual
 
 from ..helpers import first_quick

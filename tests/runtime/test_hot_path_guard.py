@@ -17,7 +17,9 @@ from types import CodeType
 import pytest
 
 import ratelimited_executor
-from ratelimited_executor import Paced, Pacing, RateLimitedExecutor, Strictness, kernel
+from ratelimited_executor import Paced, Pacing, RateLimitedExecutor
+from ratelimited_executor.insight import kernel
+from ratelimited_executor.policies import Strictness
 
 COUNT = 4000
 

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import click
 
-from ratelimited_executor import kernel
 from ratelimited_executor.cli.commands.measuring import bench
 from ratelimited_executor.cli.commands.operating import dashboard, peers, slots, tasks
 from ratelimited_executor.cli.commands.running import demo, run
 from ratelimited_executor.cli.commands.simulating import forecast, simulate
+from ratelimited_executor.insight import kernel
 
 __all__ = ["cli"]
 

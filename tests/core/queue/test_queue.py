@@ -6,7 +6,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from ratelimited_executor import kernel
+from ratelimited_executor.insight import kernel
 from ratelimited_executor._kernel.batches import BatchSource
 from ratelimited_executor._kernel.calendar import PLAIN_RANK
 from ratelimited_executor._core.order.ordering import default_order, latest_due_first

@@ -5,19 +5,10 @@ import math
 
 import pytest
 
-from ratelimited_executor import (
-    Ageing,
-    Burst,
-    Explanation,
-    Fair,
-    Hold,
-    Pacing,
-    Quota,
-    RateLimitedExecutor,
-    RetryLater,
-    TaskState,
-    Window,
-)
+from ratelimited_executor import Burst, Pacing, RateLimitedExecutor, RetryLater, TaskState, Window
+from ratelimited_executor.insight import Explanation, Hold
+from ratelimited_executor.orders import Ageing, Fair
+from ratelimited_executor.policies import Quota
 
 from ...helpers import now
 from ...kinds import each_policy

@@ -10,19 +10,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ratelimited_executor import (
-    Adaptive,
     Burst,
     ExecutorManager,
-    Fair,
     Paced,
     Rate,
     RateLimitedExecutor,
     Retry,
     RetryLater,
-    StaticPeers,
     Window,
-    parse_retry_after,
 )
+from ratelimited_executor.orders import Fair
+from ratelimited_executor.peers import StaticPeers
+from ratelimited_executor.policies import Adaptive
+from ratelimited_executor.retries import parse_retry_after
 from ratelimited_executor.testing import VirtualClock, audit
 
 from ...helpers import Flaky, first_quick, now, seen

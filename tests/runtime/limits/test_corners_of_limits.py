@@ -7,14 +7,10 @@ from collections import Counter
 import pytest
 
 from ratelimited_executor import (
-    Adaptive,
     BacklogFullError,
     Burst,
     ExecutorStoppedError,
-    Fair,
-    Hold,
     Paced,
-    Quota,
     Rate,
     RateLimitedExecutor,
     RetryLater,
@@ -22,9 +18,11 @@ from ratelimited_executor import (
     WhenFull,
     Window,
     default_order,
-    latest_due_first,
-    parse_retry_after,
 )
+from ratelimited_executor.insight import Hold
+from ratelimited_executor.orders import Fair, latest_due_first
+from ratelimited_executor.policies import Adaptive, Quota
+from ratelimited_executor.retries import parse_retry_after
 from ratelimited_executor.testing import worst_window
 
 from ...helpers import first_quick, now

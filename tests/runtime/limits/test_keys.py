@@ -7,20 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ratelimited_executor import (
-    Ageing,
-    Burst,
-    Fair,
-    Hold,
-    Paced,
-    Pacing,
-    RateLimitedExecutor,
-    Strictness,
-    TaskState,
-    Window,
-    default_order,
-    latest_due_first,
-)
+from ratelimited_executor import Burst, Paced, Pacing, RateLimitedExecutor, TaskState, Window, default_order
+from ratelimited_executor.insight import Hold
+from ratelimited_executor.orders import Ageing, Fair, latest_due_first
+from ratelimited_executor.policies import Strictness
 from ratelimited_executor.testing import audit, run_virtual, worst_window
 
 from ...helpers import examples, now

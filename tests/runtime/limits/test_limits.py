@@ -10,17 +10,17 @@ from hypothesis import strategies as st
 from ratelimited_executor import (
     Burst,
     ExecutorManager,
-    Fair,
-    Hold,
     Paced,
-    Quota,
     Rate,
     RateLimitedExecutor,
-    StaticPeers,
     TaskDroppedError,
     TaskState,
     Window,
 )
+from ratelimited_executor.insight import Hold
+from ratelimited_executor.orders import Fair
+from ratelimited_executor.peers import StaticPeers
+from ratelimited_executor.policies import Quota
 from ratelimited_executor.testing import audit, run_virtual, worst_window
 
 from ...helpers import examples, now

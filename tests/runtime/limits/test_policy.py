@@ -16,17 +16,17 @@ from ratelimited_executor import (
     ExecutorManager,
     Paced,
     Pacing,
-    Quota,
     Rate,
     RateLimitedExecutor,
     RetryLater,
-    StaticPeers,
     Window,
 )
 from ratelimited_executor._core.limits.window import WindowLimit
 from ratelimited_executor._runtime.limits.plan import PolicyPlan
 from ratelimited_executor._runtime.limits.policy import RULES, Policy, Rule
 from ratelimited_executor.insight import Hold
+from ratelimited_executor.peers import StaticPeers
+from ratelimited_executor.policies import Quota
 from ratelimited_executor.testing import audit, run_virtual, worst_window
 
 from ...helpers import check_accounting, examples, now

@@ -9,7 +9,6 @@ import tenacity
 
 from ratelimited_executor import (
     Burst,
-    Fair,
     Paced,
     Pacing,
     Rate,
@@ -20,6 +19,7 @@ from ratelimited_executor import (
     TaskState,
     Window,
 )
+from ratelimited_executor.orders import Fair
 from ratelimited_executor.testing import audit, run_virtual
 
 from ...helpers import Flaky, now, seen

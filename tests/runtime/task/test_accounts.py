@@ -27,9 +27,8 @@ from ratelimited_executor import (
     RateLimitedExecutor,
     TaskState,
     default_order,
-    earliest_due_first,
-    latest_due_first,
 )
+from ratelimited_executor.orders import earliest_due_first, latest_due_first
 from ratelimited_executor._runtime.task.accounts import Accounts
 from ratelimited_executor.testing import VirtualEventLoop, audit, run_virtual
 
