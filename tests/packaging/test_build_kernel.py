@@ -30,7 +30,7 @@ cdef extern from *:
     const unsigned int KERNEL_SOURCE_CRC32
 SOURCE_CRC32 = KERNEL_SOURCE_CRC32
 """
-CHOSEN = "from ratelimited_executor.insight import kernel; print(kernel)"
+CHOSEN = "from ratelimited_executor._kernel.choice import kernel; print(kernel)"
 USE = """
 import asyncio
 from ratelimited_executor import RateLimitedExecutor
