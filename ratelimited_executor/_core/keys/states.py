@@ -18,7 +18,7 @@ __all__ = ["KeyState", "Span"]
 
 
 class Span(Protocol):
-    """A stretch of time in which tasks could start: [``begin_ns``, ``end_ns``)."""
+    """A span of time in which tasks could start: [``begin_ns``, ``end_ns``)."""
 
     begin_ns: int
     end_ns: int

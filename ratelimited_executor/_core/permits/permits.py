@@ -3,7 +3,7 @@
 Theory. The *phase* Phi(t) is the integral of the rate since the epoch; permit p comes up when Phi(t) = p. While the
 rate never changes, Phi(t) = t x rate, so every process with the same rate sees the same grid; a change of the rate
 keeps the phase. An interval [s, e) owns the permits ceil(Phi(s)) ... ceil(Phi(e)) - 1: fractional rates are exact over
-any stretch, and nothing is carried over.
+any span, and nothing is carried over.
 
 Each start takes one permit whose time has come. A permit may be taken until ``slack`` after its time; the newest permit
 stays until the next comes up, so that an idle executor starts at once. A start at ``t`` that is more than ``slack``
@@ -52,7 +52,7 @@ _PHASE_UNIT: Final = 1 << 32  # phases are integers in parts of it, so that a gr
 
 
 class Piece(NamedTuple):
-    """A stretch of constant rate: Phi(t) = (base + (t - start) * step) / unit."""
+    """A span of constant rate: Phi(t) = (base + (t - start) * step) / unit."""
 
     start: int
     base: int
