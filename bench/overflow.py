@@ -16,19 +16,21 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from bench.harness import Chart, Figure, Series, Table, Target, fresh
-from ratelimited_executor import Pacing, Rate, RateLimitedExecutor, default_order, latest_due_first
+from ratelimited_executor import Pacing, Rate, RateLimitedExecutor, default_order
 from ratelimited_executor._core.order.ordering import TaskClass
 from ratelimited_executor._core.queue.queue import TaskQueue
 from ratelimited_executor._core.queue.records import Options as TaskOptions
 from ratelimited_executor._core.queue.records import TaskRecord
 from ratelimited_executor._kernel.states import TaskState
 from ratelimited_executor._kernel.timeline import NS, Timeline
+from ratelimited_executor.orders import latest_due_first
 from ratelimited_executor.testing import run_virtual
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from bench.harness import Options
+    from ratelimited_executor._core.keys.gate import KeyGate
 
 NAME = "overflow"
 DESCRIPTION = "decision cost of a start, with a thousand to a million tasks that are due"
@@ -36,7 +38,7 @@ LENGTHS = (1_000, 10_000, 100_000, 1_000_000)
 QUICK_LENGTHS = (100, 1_000)
 ROUNDS = 3
 STARTS_MIN = 100_000  # how many starts are timed at least: short overflows are emptied several times
-RATE = 10_000  # permits a second
+RATE = 10_000  # permits a second; in bench/overload/decision.py, each of as many keys has its turn once a second
 PRIORITIES = 10
 FACTOR_MAX = 2.0
 SEED = 1
@@ -97,12 +99,12 @@ class _Record(TaskRecord):
 
     __slots__ = ()
 
-    def __init__(self, due: float, priority: int) -> None:
+    def __init__(self, due: float, options: Any) -> None:
         self._due = due
         self._class = TaskClass.OTHER
         self._place = None
         self._state = TaskState.WAITING
-        self._options = TaskOptions(priority=priority) if priority else None
+        self._options = options
 
     @property
     def name(self) -> str:
@@ -114,19 +116,23 @@ def measure_queue(*, form: str, length: int, starts_min: int) -> dict[str, float
     repeats = max(1, -(-starts_min // length))
     cpu, lost, disordered = 0.0, 0, 0
     for _ in range(repeats):
-        queue, now = _filled(form, length)
+        chosen = random.Random(SEED)
+        priorities = [chosen.randrange(PRIORITIES) if form == "ten priorities" else 0 for _ in range(length)]
+        queue, now = filled(
+            latest_due_first if form == "an order of one's own" else default_order,
+            [TaskOptions(priority=priority) if priority else None for priority in priorities],
+        )
         gc.collect()
-        started: list[_Record] = []
         before = time.process_time()
-        _empty(queue, now, started)
+        started = emptied(queue, now)
         cpu += time.process_time() - before
         lost += abs(length - len(started))
-        disordered += _disorder(form, started, queue.timeline)
+        disordered += _disorder(form, [record for _, record in started], queue.timeline)
     return {"cpu_us": cpu * 1e6 / (length * repeats), "lost": lost, "disordered": disordered}
 
 
-def _filled(form: str, length: int) -> tuple[TaskQueue, float]:
-    """Return a queue with a number of due tasks, and the loop time."""
+def filled(order: Any, options: Iterable[Any], gate: KeyGate | None = None) -> tuple[TaskQueue, float]:
+    """Return a queue with a due task for each of some options, which may be None, and the loop time."""
     chosen = random.Random(SEED)
     timeline = Timeline(monotonic=0.0, wall=1_700_000_000.0, interval_ns=NS)
     queue = TaskQueue(
@@ -135,15 +141,15 @@ def _filled(form: str, length: int) -> tuple[TaskQueue, float]:
         rate=Rate(0),
         slack=0.015,
         pacing=Pacing.ON_TIME,
-        order=latest_due_first if form == "an order of one's own" else default_order,
+        order=order,
         early=False,
         peers=1,
         rank=0,
         report_order_error=_raise,
+        gate=gate,
     )
-    for _ in range(length):
-        priority = chosen.randrange(PRIORITIES) if form == "ten priorities" else 0
-        queue.add_record(_Record(1.0 + chosen.random(), priority))
+    for each in options:
+        queue.add_record(_Record(1.0 + chosen.random(), each))
     now = 4.0
     while now >= queue.end:
         queue.enter(now, 1_700_000_000.0 + now)
@@ -153,18 +159,25 @@ def _filled(form: str, length: int) -> tuple[TaskQueue, float]:
     return queue, now
 
 
-def _empty(queue: TaskQueue, now: float, started: list[_Record]) -> None:
-    """Start all tasks as the engine does, at the times at which the queue asks to be woken up."""
-    while True:
+def emptied(queue: TaskQueue, now: float, *, pause: float = 0.0) -> list[tuple[float, Any]]:
+    """Start all tasks as the engine does, when the queue asks for it or a pause later; each task ends at once.
+
+    Returns:
+        The loop time and the record of each start.
+    """
+    gate = queue.gate
+    started: list[tuple[float, Any]] = []
+    while now < float("inf"):
         if now >= queue.end:
             queue.enter(now, 1_700_000_000.0 + now)
         queue.is_changed = True
         while (taken := queue.poll(now, 1)) is not None or queue.wake_at == -float("inf"):
             if taken is not None:
-                started.append(taken[1])
-        now = queue.wake_at
-        if now == float("inf"):
-            return
+                if gate is not None:
+                    gate.end(taken[1].key)
+                started.append((now, taken[1]))
+        now = max(queue.wake_at, now + pause)
+    return started
 
 
 def _disorder(form: str, started: list[_Record], timeline: Timeline) -> int:

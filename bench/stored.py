@@ -16,10 +16,11 @@ from itertools import count, pairwise
 from pathlib import Path
 from typing import Any
 
-from ratelimited_executor import ExecutorManager, FilePeers, PostgresPeers, Window
+from ratelimited_executor import ExecutorManager, Window
 from ratelimited_executor._core.fleet.limit_settings import PaceSettings, WindowSettings
 from ratelimited_executor._core.fleet.slots import SlotCall, SlotEntry
 from ratelimited_executor._core.fleet.ticket_calls import PlanLimit, TicketCall, TicketRun
+from ratelimited_executor.peers import FilePeers, PostgresPeers
 from ratelimited_executor.peers.stored.file import FileSlotTransport, FileTransport
 from ratelimited_executor.peers.stored.postgres import PostgresSlotTransport, PostgresTransport
 from ratelimited_executor.peers.stored.wakes import Wakes

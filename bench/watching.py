@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from bench.harness import Figure, Table, Target
-from ratelimited_executor import ExecutorManager, Pacing, RateLimitedExecutor, observe
+from ratelimited_executor import ExecutorManager, Pacing, RateLimitedExecutor
+from ratelimited_executor.insight import observe
 
 if TYPE_CHECKING:
     from collections.abc import Callable

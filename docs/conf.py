@@ -89,7 +89,7 @@ MODULES = {
 def _names_of(module_name: str) -> list[str]:
     """Return the public names that have their entry on the page of a module; each has one."""
     module = importlib.import_module(module_name)
-    essentials = importlib.import_module("ratelimited_executor")._ESSENTIAL  # noqa: SLF001  # what is described there alone
+    essentials = importlib.import_module("ratelimited_executor").__all__  # what is described there alone
     if module_name == "ratelimited_executor":
         return list(essentials)
     return [name for name in module.__all__ if name not in essentials]

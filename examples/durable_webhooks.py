@@ -28,9 +28,10 @@ import httpx
 from fastapi import FastAPI, HTTPException
 from pydantic import AnyHttpUrl, BaseModel, StringConstraints
 
-from ratelimited_executor import RateLimitedExecutor, Retry, RetryLater, parse_retry_after
+from ratelimited_executor import RateLimitedExecutor, Retry, RetryLater
 from ratelimited_executor.durable import DurableTasks, PostgresStore, SQLiteStore
 from ratelimited_executor.peers import RedisPeers
+from ratelimited_executor.retries import parse_retry_after
 
 STORE = os.environ.get("DURABLE_STORE", "webhooks.db")
 LEASE = float(os.environ.get("DURABLE_LEASE", "15"))  # seconds until others take over a killed process's tasks

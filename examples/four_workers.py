@@ -21,7 +21,8 @@ from concurrent.futures import ProcessPoolExecutor
 from itertools import chain
 from pathlib import Path
 
-from ratelimited_executor import FilePeers, RateLimitedExecutor, Window
+from ratelimited_executor import RateLimitedExecutor, Window
+from ratelimited_executor.peers import FilePeers
 
 WORKERS = 4
 TASKS = 8  # in each worker, which ask for the next permit as soon as they have used one

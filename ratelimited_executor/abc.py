@@ -83,7 +83,7 @@ class Fleet(Protocol):
 
 @runtime_checkable
 class Observer(Protocol):
-    """Is notified of the tasks of an executor as it happens; see :func:`~ratelimited_executor.observe`.
+    """Is notified of the tasks of an executor as it happens; see :func:`~ratelimited_executor.insight.observe`.
 
     An exception of a method goes to the loop's exception handler, and affects no task. Each may call ``statistics()``.
     """

@@ -1,8 +1,8 @@
-"""Insight: what ``statistics()`` and ``explain()`` of an executor return, observers, and which kernel runs."""
+"""Insight: what ``statistics()`` and ``explain()`` of an executor return, observers, and the type of ``kernel``."""
 
 from __future__ import annotations
 
-from ratelimited_executor._kernel.choice import Kernel, kernel
+from ratelimited_executor._kernel.choice import Kernel
 from ratelimited_executor._runtime.insight.insight import Explanation, Hold, LimitStatistics, Statistics
 from ratelimited_executor._runtime.insight.observers import Observation, observe
 
@@ -13,6 +13,5 @@ __all__ = [
     "LimitStatistics",
     "Observation",
     "Statistics",
-    "kernel",
     "observe",
 ]

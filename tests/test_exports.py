@@ -17,7 +17,7 @@ import ratelimited_executor
 from ratelimited_executor import abc, cycles, durable, exceptions, handles, insight, orders, peers, policies, retries
 
 MODULES = [abc, cycles, exceptions, handles, insight, orders, peers, policies, retries]
-EVERY_NAME = sorted(ratelimited_executor._MODULE_OF)
+EVERY_NAME = sorted({name for home in [ratelimited_executor, *MODULES] for name in home.__all__})
 PACKAGE = Path(ratelimited_executor.__file__).parent
 SOURCE = (PACKAGE / "__init__.py").read_text(encoding="utf-8")
 
@@ -46,23 +46,23 @@ def test_public_names_are_sorted(module: ModuleType) -> None:
     assert module is ratelimited_executor or set(names) <= set(dir(module))
 
 
-def test_top_shows_twenty_names_and_has_all() -> None:
-    """The names that most programs need are shown; all names can be imported from the top."""
-    assert 20 == len(ratelimited_executor._ESSENTIAL)
-    assert set(ratelimited_executor._ESSENTIAL) <= set(dir(ratelimited_executor))
-    assert EVERY_NAME == ratelimited_executor.__all__
+def _public(name: str) -> Any:
+    """Return the object with a public name, which is one object wherever it is imported from."""
+    first, *others = [getattr(home, name) for home in [ratelimited_executor, *MODULES] if name in home.__all__]
+    assert all(other is first for other in others), name
+    return first
 
 
-@pytest.mark.parametrize("module", MODULES, ids=lambda module: module.__name__)
-def test_names_of_public_modules_are_the_same_objects_at_the_top(module: ModuleType) -> None:
-    """A public name is one object, whichever module it is imported from."""
-    for name in module.__all__:
-        assert getattr(module, name) is getattr(ratelimited_executor, name), name
+@pytest.mark.parametrize("name", sorted(ratelimited_executor._MOVED_TO))
+def test_name_that_was_at_the_top_is_found_in_its_module(name: str) -> None:
+    """A name that only its module has now is still imported from the top, with a warning that says where it is."""
+    module = f"ratelimited_executor.{ratelimited_executor._MOVED_TO[name]}"
 
-
-def test_every_name_lives_at_the_top_or_in_a_public_module() -> None:
-    """Each public name is one of the essential ones or belongs to a module of one topic, where it is documented."""
-    assert set(EVERY_NAME) == {*ratelimited_executor._ESSENTIAL, *(name for home in MODULES for name in home.__all__)}
+    with pytest.warns(DeprecationWarning, match=rf"^ratelimited_executor\.{name} is {module}\.{name} now$") as warned:
+        found = getattr(ratelimited_executor, name)
+    assert found is _public(name)
+    assert __file__ == warned[0].filename
+    assert name not in {*ratelimited_executor.__all__, *dir(ratelimited_executor)}
 
 
 def test_unknown_name_of_a_lazy_module_is_an_attribute_error() -> None:
@@ -74,9 +74,9 @@ def test_unknown_name_of_a_lazy_module_is_an_attribute_error() -> None:
 @pytest.mark.parametrize("name", EVERY_NAME)
 def test_public_name_can_be_imported(name: str) -> None:
     """Each name resolves, once and for all, to the thing of that name; a value is an instance of a public class."""
-    value = getattr(ratelimited_executor, name)
+    value = _public(name)
 
-    assert value is getattr(ratelimited_executor, name)
+    assert value is _public(name)
     assert name == getattr(value, "__name__", name)
     assert hasattr(value, "__name__") or type(value).__name__ in EVERY_NAME
 
@@ -84,7 +84,7 @@ def test_public_name_can_be_imported(name: str) -> None:
 @pytest.mark.parametrize("name", EVERY_NAME)
 def test_public_name_is_documented(name: str) -> None:
     """Each public class and function says what it is, and so does each public method and property."""
-    value = getattr(ratelimited_executor, name)
+    value = _public(name)
     missing = [] if _has_docstring(value) else [name]
     if inspect.isclass(value):
         for owner in value.__mro__:
@@ -110,10 +110,10 @@ def test_lazy_names_agree_with_the_type_checker() -> None:
     lazy = {name: f"ratelimited_executor.{module}" for name, module in ratelimited_executor._MODULE_OF.items()}
 
     assert _names_for_the_type_checker() == lazy
-    assert set(ratelimited_executor.__all__) <= set(lazy)
+    assert set(ratelimited_executor.__all__) == set(lazy)
 
 
-@pytest.mark.parametrize("name", EVERY_NAME)
+@pytest.mark.parametrize("name", ratelimited_executor.__all__)
 def test_public_name_is_in_the_list_of_its_module(name: str) -> None:
     """The module that a name comes from exports it, too."""
     module = importlib.import_module(f"ratelimited_executor.{ratelimited_executor._MODULE_OF[name]}")
@@ -123,7 +123,7 @@ def test_public_name_is_in_the_list_of_its_module(name: str) -> None:
 
 def test_members_of_enumerations_are_upper_case() -> None:
     """Every public enumeration is written as a reader expects, and no member is false or prints as a bare number."""
-    values = [getattr(ratelimited_executor, name) for name in EVERY_NAME]
+    values = [_public(name) for name in EVERY_NAME]
     values += [getattr(durable, name) for name in durable.__all__]
     kinds = [value for value in values if inspect.isclass(value) and issubclass(value, Enum)]
     assert durable.DurableState in kinds
@@ -133,10 +133,10 @@ def test_members_of_enumerations_are_upper_case() -> None:
 
 
 def test_unknown_name_is_an_attribute_error() -> None:
-    """A misspelt name fails as in any module, and ``dir`` shows the essential names."""
+    """A misspelt name fails as in any module, and ``dir`` shows the public names."""
     with pytest.raises(AttributeError, match="no attribute 'RateLimitedExecuter'"):
         _ = ratelimited_executor.RateLimitedExecuter  # type: ignore[attr-defined]  # that is the point
-    assert set(ratelimited_executor._ESSENTIAL) <= set(dir(ratelimited_executor))
+    assert set(ratelimited_executor.__all__) <= set(dir(ratelimited_executor))
 
 
 def test_version_is_that_of_the_distribution() -> None:

@@ -13,8 +13,22 @@ from typing import Any
 import pytest
 
 import ratelimited_executor
-from ratelimited_executor import abc, durable, simulation, spread, testing
+from ratelimited_executor import (
+    abc,
+    cycles,
+    durable,
+    handles,
+    insight,
+    orders,
+    peers,
+    policies,
+    retries,
+    simulation,
+    spread,
+    testing,
+)
 
+TOPICS = [abc, cycles, handles, insight, orders, peers, policies, retries]
 PACKAGE = Path(ratelimited_executor.__file__).parent
 NAMED = re.compile(r"\b([A-Za-z_][\w.]*)\(([^()]*)")
 ARGUMENT = re.compile(r"\b([a-z_]+)=")
@@ -52,14 +66,13 @@ def _public(name: str) -> list[Any]:
     module, _, last = name.rpartition(".")
     if module and module[0].islower():
         return [getattr(importlib.import_module(module), last)]
-    homes = [ratelimited_executor, abc, durable, simulation, spread, testing]
+    homes = [ratelimited_executor, *TOPICS, durable, simulation, spread, testing]
     kinds = [getattr(home, each) for home in homes for each in home.__all__]
-    kinds += [getattr(ratelimited_executor, each) for each in ratelimited_executor._MODULE_OF]
     if module:
         homes, kinds = [], [kind for kind in kinds if getattr(kind, "__name__", "") == module]
     holders = [*homes, *(kind for kind in kinds if isinstance(kind, type))]
     own = [kind for kind in kinds if not isinstance(kind, type)]
-    return [found for each in [*holders, *own] if (found := getattr(each, last, None)) is not None]
+    return [getattr(each, last) for each in [*holders, *own] if last in dir(each)]
 
 
 def test_messages_are_found(named: list[tuple[str, str, str]]) -> None:

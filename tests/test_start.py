@@ -30,8 +30,8 @@ MODULES = {
     "_runtime.limits": "adapting backlog keys limits orders plan policy quota room slots",
     "_runtime.repeat": "repeating retrying schedules",
     "_runtime.task": (
-        "accounts batch_items callbacks contexts coroutines deferred failures handles intake launch pending "
-        "permit starting traced"
+        "accounts batch_items call_site callbacks contexts coroutines deferred failures handles intake launch pending "
+        "permit starting"
     ),
     "_runtime.threads": "futures",
     "_runtime.time": "clock garbage hooks runner wakers",
@@ -41,7 +41,7 @@ MODULES = {
 # Modules of the standard library beside those that asyncio imports, by the names of their packages.
 STANDARD = (
     "__future__ _bisect _blake2 _ctypes _datetime _decimal _hashlib bisect copy ctypes dataclasses datetime decimal fractions "
-    "gc hashlib numbers zlib"
+    "gc hashlib numbers zlib annotationlib"
 )
 EXTENSION = {f"{ROOT}._kernel._compiled", "cython_runtime"}  # and Cython's own, named by its version
 PROGRAM = """

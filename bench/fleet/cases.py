@@ -6,7 +6,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from bench.fleet.server import Network
-from ratelimited_executor import Adaptive, Burst, Fair, Paced, Window
+from ratelimited_executor import Burst, Paced, Window
+from ratelimited_executor.orders import Fair
+from ratelimited_executor.policies import Adaptive
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

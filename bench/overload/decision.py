@@ -9,19 +9,18 @@ keys are applied as in the engine: a key that may not start is set aside until i
 from __future__ import annotations
 
 import gc
-import random
 import time
 from functools import partial
+from itertools import cycle, islice
 from typing import TYPE_CHECKING, Any, Final
 
 from bench.harness import Figure, Table, Target, fresh
-from bench.overflow import _Record
-from ratelimited_executor import Fair, Paced, Pacing, Rate, default_order
+from bench.overflow import RATE, emptied, filled
+from ratelimited_executor import Paced, Rate, default_order
 from ratelimited_executor._core.keys.gate import KeyGate
-from ratelimited_executor._core.queue.queue import TaskQueue
 from ratelimited_executor._core.queue.records import KeyOptions
-from ratelimited_executor._kernel.timeline import NS, Timeline
 from ratelimited_executor._runtime.limits.policy import limit_of_key, rule_of
+from ratelimited_executor.orders import Fair
 
 if TYPE_CHECKING:
     from bench.harness import Options
@@ -29,8 +28,6 @@ if TYPE_CHECKING:
 __all__ = ["measure", "measure_queue"]
 
 ROUNDS = 3
-SEED = 1
-RATE = 10_000  # permits a second, so that each key has its turn once a second
 SHARED_SECONDS = 0.002  # between two wake-ups, if several starts share one
 _TARGET = Target(">= 200,000 /s", 200_000)
 
@@ -82,12 +79,13 @@ def measure_queue(*, form: str, length: int, key_count: int) -> dict[str, float]
     results: dict[str, float] = {"lost": 0, "ahead": 0, "forbidden": 0}
     for kind, pause in (("own", 0.0), ("shared", SHARED_SECONDS)):
         gate = None if key_rate is None else _gate(key_rate)
-        queue, now = _filled(Fair() if is_fair else default_order, length, key_count if is_fair else 0, gate)
+        keys = [KeyOptions(key) for key in range(key_count)] if is_fair else [None]
+        queue, now = filled(Fair() if is_fair else default_order, islice(cycle(keys), length), gate)
         gc.collect()
-        started: list[tuple[float, Any]] = []
         before = time.process_time()
-        _empty(queue, now, pause, started)
+        records = emptied(queue, now, pause=pause)
         results[f"{kind}_us"] = (time.process_time() - before) * 1e6 / length
+        started = [(at, record.key) for at, record in records]
         results["lost"] += abs(length - len(started))
         results["ahead"] += _ahead([key for _, key in started[: length // 2]], key_count) if is_fair else 0
         results["forbidden"] += 0 if key_rate is None else _forbidden(started, key_rate)
@@ -99,56 +97,6 @@ def _gate(key_rate: Rate) -> KeyGate:
         limit_of=lambda _: limit_of_key(rule_of(Paced()), key_rate, 0),
         concurrency_of=lambda _: 1,
     )
-
-
-def _filled(order: Any, length: int, key_count: int, gate: KeyGate | None) -> tuple[TaskQueue, float]:
-    """Return a queue with a number of due tasks, and the loop time; the tasks have no keys if ``key_count`` is 0."""
-    chosen = random.Random(SEED)
-    timeline = Timeline(monotonic=0.0, wall=1_700_000_000.0, interval_ns=NS)
-    queue = TaskQueue(
-        timeline,
-        now=0.0,
-        rate=Rate(0),
-        slack=0.015,
-        pacing=Pacing.ON_TIME,
-        order=order,
-        early=False,
-        peers=1,
-        rank=0,
-        report_order_error=_raise,
-        gate=gate,
-    )
-    shared: list[Any] = [KeyOptions(key) for key in range(key_count)] or [None]
-    for index in range(length):
-        record = _Record(1.0 + chosen.random(), 0)
-        record._options = shared[index % len(shared)]
-        queue.add_record(record)
-    now = 4.0
-    while now >= queue.end:
-        queue.enter(now, 1_700_000_000.0 + now)
-    while not queue.pull(now):  # the queue sorts them and makes them ready, which is not measured
-        pass
-    queue.set_rate(Rate(RATE), now)
-    return queue, now
-
-
-def _empty(queue: TaskQueue, now: float, pause: float, started: list[tuple[float, Any]]) -> None:
-    """Start all tasks as the engine does, when the queue asks for it or a pause later; each task ends at once."""
-    gate = queue.gate
-    while True:
-        if now >= queue.end:
-            queue.enter(now, 1_700_000_000.0 + now)
-        queue.is_changed = True
-        while (taken := queue.poll(now, 1)) is not None or queue.wake_at == -float("inf"):
-            if taken is None:
-                continue
-            key = taken[1].key
-            if gate is not None:
-                gate.end(key)
-            started.append((now, key))
-        if queue.wake_at == float("inf"):
-            return
-        now = max(queue.wake_at, now + pause)
 
 
 def _ahead(keys: list[Any], key_count: int) -> int:
@@ -169,7 +117,3 @@ def _forbidden(started: list[tuple[float, Any]], key_rate: Rate) -> int:
         count += now - last.get(key, float("-inf")) < gap
         last[key] = now
     return count
-
-
-def _raise(error: BaseException) -> None:
-    raise error

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from bench.harness import Figure, Table, Target, fresh
 from bench.resident import resident_bytes
-from ratelimited_executor import Fair, RateLimitedExecutor
+from ratelimited_executor import RateLimitedExecutor
+from ratelimited_executor.orders import Fair
 
 if TYPE_CHECKING:
     from bench.harness import Options

@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 from bench.harness import has_module
 from bench.peers.peer import burst_of
 from bench.peers.throttled import RETRY_SECONDS_MIN, WAIT_SECONDS_MAX
-from ratelimited_executor import Burst, Fair, Pacing, Rate, RateLimitedExecutor, Window
+from ratelimited_executor import Burst, Pacing, Rate, RateLimitedExecutor, Window
+from ratelimited_executor.orders import Fair
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence

@@ -18,7 +18,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from bench.pacing.timerfd import AbsoluteTimer
-from ratelimited_executor import ExecutorManager, Paced, Strictness
+from ratelimited_executor import ExecutorManager, Paced
+from ratelimited_executor.policies import Strictness
 from ratelimited_executor.testing import audit
 
 if TYPE_CHECKING:

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING
 
 from bench.countdown import Countdown, batch_items, schedule_one_by_one
 from bench.peers.peer import Call, Cancellable, Peer, waiting_in_line
-from ratelimited_executor import Paced, Pacing, RateLimitedExecutor, Strictness
+from ratelimited_executor import Paced, Pacing, RateLimitedExecutor
+from ratelimited_executor.policies import Strictness
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence

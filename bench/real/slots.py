@@ -18,7 +18,8 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any
 
-from ratelimited_executor import ExecutorManager, RedisPeers
+from ratelimited_executor import ExecutorManager
+from ratelimited_executor.peers import RedisPeers
 from tests.peers.real_slots import LEASE, SlotFleet, fleet, left, percentile
 from tests.peers.servers import RedisServer, redis_cluster, sentinel_group
 

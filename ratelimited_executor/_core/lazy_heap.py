@@ -5,11 +5,11 @@ handled elsewhere stays in place, *stale*, until it is the first, or until too m
 swept. This is the recipe of ``heapq``'s documentation, and asyncio does the same with its timers.
 
 Law: after each call, at most ``n / 2 + 64`` of n entries are stale, provided that the owner notes each that becomes
-stale. Cost: a push O(log n), a note or a pop O(log n) amortised. No call examines more entries than ``stretch``, apart
-from stale entries at the head: a heap of a million is swept in steps, one with each note or pop. In a sweep the entries
-move from the old heap to a new one, the last first, which leaves the rest a heap; the first of all is the lesser of the
-first entries of both. A sweep begins when two fifths are stale, and moves eight entries a step, so that it ends before
-one half is stale.
+stale. Cost: a push O(log n), a note or a pop O(log n) amortised. No call examines more than ``sweep_count_max`` entries,
+apart from stale ones at the head: a heap of a million is swept in steps, one with each note or pop. In a sweep the
+entries move from the old heap to a new one, the last first, which leaves the rest a heap; the first of all is the lesser
+of the first entries of both. A sweep begins when two fifths are stale, and moves eight entries a step, so that it ends
+before one half is stale.
 
 Three forms: :class:`LazyHeap`; :class:`WholeHeap`, swept at once; :class:`GuardedHeap`, where comparing runs user code.
 
@@ -45,12 +45,12 @@ class LazyHeap(Generic[Entry]):
         entries: the initial entries.
 
     Attributes:
-        stretch: the maximum number of entries swept at once.
+        sweep_count_max: the maximum number of entries swept at once.
         entries: the entries, in the layout of ``heapq``, except those still to be moved by a sweep.
         stale_count: the number of entries noted as stale.
     """
 
-    stretch: ClassVar[float] = 4096  # about a millisecond
+    sweep_count_max: ClassVar[float] = 4096  # about a millisecond
     __slots__ = ("_found", "_is_stale", "_old", "_walker_count", "entries", "stale_count")
 
     def __init__(self, is_stale: Callable[[Entry], bool], entries: Iterable[Entry] = ()) -> None:
@@ -186,7 +186,7 @@ class LazyHeap(Generic[Entry]):
         old = self._old
         if old is None:
             old = self.entries
-            if len(old) <= self.stretch:
+            if len(old) <= self.sweep_count_max:
                 self.compact()
                 return
             self._old, self.entries = old, []
@@ -204,7 +204,7 @@ class LazyHeap(Generic[Entry]):
 class WholeHeap(LazyHeap[Entry]):
     """A lazy heap for few entries, or without sweeping in steps: the least entry is always ``entries[0]``."""
 
-    stretch: ClassVar[float] = math.inf
+    sweep_count_max: ClassVar[float] = math.inf
     __slots__ = ()
 
 
@@ -215,7 +215,7 @@ class GuardedHeap(LazyHeap[Entry]):
     request for the first entry returns any entry.
     """
 
-    stretch: ClassVar[float] = 64
+    sweep_count_max: ClassVar[float] = 64
     __slots__ = ("_added_count", "_held", "_is_busy")
 
     def __init__(self, is_stale: Callable[[Entry], bool], entries: Iterable[Entry] = ()) -> None:

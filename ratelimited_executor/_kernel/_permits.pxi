@@ -191,16 +191,16 @@ cdef int take_permits(AdmissionFields admission, long long count, double now) ex
     cdef GridFields grid = grid_of(admission.permits)
     cdef long long first, number, peers, rank
     cdef bint is_known
-    cdef list ticket = None
+    cdef list receipt = None
     if grid is not None and grid._log is not None:
-        ticket = [[None, count], count]  # before all else: an allocation may run Python code
+        receipt = [[None, count], count]  # before all else: an allocation may run Python code
         if grid._void_to is not None and <list>grid._pieces:
             (<object>grid)._slip(grid._first, grid._looked_ns)
     is_known = grid is not None and has_numbers(grid) and fits(grid._first, &first)
     if is_known and fits(grid.peers, &peers) and fits(grid.rank, &rank):
         number = first + (count - 1) * peers + 1
-        if ticket is not None:
-            is_known = log_starts(admission, grid, <WindowFields>grid._log, ticket, count, now)
+        if receipt is not None:
+            is_known = log_starts(admission, grid, <WindowFields>grid._log, receipt, count, now)
         elif grid._void_to is not None:
             is_known = fits(grid._void_to, &number)
         if is_known:
@@ -217,11 +217,11 @@ cdef int take_permits(AdmissionFields admission, long long count, double now) ex
 
 
 cdef bint log_starts(
-    AdmissionFields admission, GridFields grid, WindowFields log, list ticket, long long count, double now
+    AdmissionFields admission, GridFields grid, WindowFields log, list receipt, long long count, double now
 ) except -1:
     """Record starts in the log: ``WindowLimit.take``; False if the pure body must do it."""
     cdef long long now_ns, last_ns, used, permits, grain_ns
-    cdef list entry = <list>ticket[0], last
+    cdef list entry = <list>receipt[0], last
     cdef object entries = log._log
     cdef Py_ssize_t length = PyObject_Length(entries)
     if now == admission._counted_at:
@@ -237,13 +237,13 @@ cdef bint log_starts(
         if not fits(last[0], &last_ns) or last_ns < 0:
             return False
     if last_ns >= now_ns or (length and grain_ns and last_ns // grain_ns == now_ns // grain_ns):
-        entry = ticket[0] = last
+        entry = receipt[0] = last
         entry[1] += count
     else:
         entries.append(entry)
     entry[0] = max(last_ns, now_ns)
     log.used = used + count
-    grid.open_ticket = ticket
+    grid.open_receipt = receipt
     return True
 
 
@@ -255,16 +255,16 @@ cdef int note_effect(QueueFields queue, double now) except -1:
     """Record that the last start has taken effect: ``PlainQueue.take_effect``."""
     cdef GridFields grid = grid_of((<AdmissionFields>queue.admission).effects)
     cdef long long now_ns, time_ns, amount, charged
-    cdef list entry, ticket
+    cdef list entry, receipt
     if grid is None or queue.is_special or not to_ns(queue.timeline, now, &now_ns):
         pure["PlainQueue.take_effect"](queue, now)
         return 0
-    if grid.open_ticket is None:
+    if grid.open_receipt is None:
         return 0
-    ticket = <list?>grid.open_ticket
-    entry = <list?>ticket[0]
-    if fits(entry[0], &time_ns) and time_ns >= 0 and fits(entry[1], &amount) and fits(ticket[1], &charged) and amount == charged:
-        grid.open_ticket = None
+    receipt = <list?>grid.open_receipt
+    entry = <list?>receipt[0]
+    if fits(entry[0], &time_ns) and time_ns >= 0 and fits(entry[1], &amount) and fits(receipt[1], &charged) and amount == charged:
+        grid.open_receipt = None
         entry[0] = min(now_ns, time_ns + CALL_NS)
     else:
         (<object>grid).take_effect(now_ns)

@@ -1,4 +1,4 @@
-"""The tasks of one stretch of time, as parallel columns in order of arrival.
+"""The tasks of one slice of time, as parallel columns in order of arrival.
 
 Theory. The main cost of a pending task is not its bytes but the garbage collector's passes over it: with one small
 object per task, a million tasks are a million tracked objects, and adding them triggers collection after collection. So

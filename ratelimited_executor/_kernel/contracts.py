@@ -331,8 +331,8 @@ class Permits(Protocol):
         ...
 
     @property
-    def tickets(self) -> Sequence[tuple[str, Any, Any]]:
-        """The tickets of the permits taken last, as (resource, limit, ticket); empty if none are needed."""
+    def receipts(self) -> Sequence[tuple[str, Any, Any]]:
+        """The receipts of the permits taken last, as (resource, limit, receipt); empty if none are needed."""
         ...
 
     def count_until(self, now_ns: int, end_ns: int) -> int:

@@ -258,7 +258,7 @@ class GridFields:
     _next: BigInt
     _pieces: list[Any]
     _void_to: int | None
-    open_ticket: list[Any] | None
+    open_receipt: list[Any] | None
     peers: BigInt
     rank: BigInt
     slack_ns: BigInt

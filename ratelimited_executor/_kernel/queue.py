@@ -148,7 +148,7 @@ class PlainQueue(Intervals):
         self.expiry.discard(record)
         if self.drops is not None:
             self.drops.discard(record)
-        return self._note_left(options.lane or options.key, is_costly=options.charge is not None)
+        return self._note_left(options.line or options.key, is_costly=options.charge is not None)
 
     def revoke(self, source: BatchSource) -> tuple[int, bool]:
         """Cancel the waiting tasks of a batch; return their number, and True if that may allow another start."""
@@ -428,7 +428,7 @@ class PlainQueue(Intervals):
                 self.on_gone(None, record, TaskState.EXPIRED)
                 return False
         self.spend(calendar, record._due, now)
-        if options.charge is not None or options.key is not None or options.lane is not None:
+        if options.charge is not None or options.key is not None or options.line is not None:
             self._charge_record(record, now)
         return True
 
@@ -465,7 +465,7 @@ class PlainQueue(Intervals):
     @two_bodies
     def take_effect(self, now: float) -> None:
         """Record that the last start has taken effect by ``now``, unless it was deferred; if effects count."""
-        if (effects := self.admission.effects) is not None and effects.open_ticket is not None:
+        if (effects := self.admission.effects) is not None and effects.open_receipt is not None:
             effects.take_effect(self.timeline.to_ns(now))
         if self.gate is not None:
             self.gate.take_effect(self.timeline.to_ns(now))

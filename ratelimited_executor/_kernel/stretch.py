@@ -4,7 +4,7 @@ That is possible where the rate is unlimited, or where several permits are usabl
 
 Theory. Most of a trivial call's cost is bookkeeping: incrementing an attribute costs as much as the call itself. So
 nothing is counted while a stretch is being started. Only the iterator over its positions knows the progress
-(``__length_hint__`` of a list's or range's iterator), and :meth:`Stretch.settle` brings the counts up to date whenever
+(``__length_hint__`` of a list's or range's iterator), and :meth:`Stretch.catch_up` brings the counts up to date whenever
 they are read: at the end, or when a started call asks for anything that depends on them.
 """
 
@@ -46,7 +46,7 @@ class Stretch(StretchFields):
 
     Attributes:
         source: the source of the tasks; None for records.
-        skipped_count: positions read since the last :meth:`settle` whose tasks had gone; the reader counts them.
+        skipped_count: positions read since the last :meth:`catch_up` whose tasks had gone; the reader counts them.
     """
 
     __slots__ = ()
@@ -105,7 +105,7 @@ class Stretch(StretchFields):
                 return record
         return None
 
-    def settle(self, now: float) -> int:
+    def catch_up(self, now: float) -> int:
         """Count the starts so far, at loop time ``now``; return how many of them are new."""
         if self._positions is None:
             return 0
@@ -119,11 +119,11 @@ class Stretch(StretchFields):
         return started
 
     def detach(self) -> None:
-        """Release the positions after those of the last :meth:`settle`: others may take them from now on."""
+        """Release the positions after those of the last :meth:`catch_up`: others may take them from now on."""
         self._positions = None
 
     def end(self) -> None:
-        """End the stretch, once settled; a batch all of whose tasks have started is forgotten."""
+        """End the stretch, once its starts are counted; a batch all of whose tasks have started is forgotten."""
         source, calendar = self.source, self._calendar
         self._positions = self._run = self._calendar = self.source = None
         if type(source) is BatchSource and not source.live and not source.revoked:

@@ -21,7 +21,7 @@ from ratelimited_executor._core.fleet.ticket_calls import FAIR_HOLDER, TicketRun
 from ratelimited_executor._core.fleet.ticket_peer import NEWS_NS, TICKETS_MAX
 from ratelimited_executor._core.queue.records import PERMITS
 from ratelimited_executor._core.queue.upcoming import Upcoming, upcoming
-from ratelimited_executor._core.slots.lanes import SlotLane
+from ratelimited_executor._core.slots.lines import SlotLine
 from ratelimited_executor.peers.transport import REPEAT_SECONDS, is_refusal, reason_of
 
 if TYPE_CHECKING:
@@ -125,8 +125,8 @@ class TicketMember:
         self._call: TicketCall | None = None  # in flight
         self._is_alone = False
         self._asked: dict[str, Hashable] = {}  # keys of the latest call, by their texts
-        self._lanes: list[SlotLane | None] = []  # of the runs in that call whose tasks need slots beside a ticket
-        self._ahead: list[tuple[float, int, Any]] = []  # a heap of (loop time to ask for slots, number, lane)
+        self._lines: list[SlotLine | None] = []  # of the runs in that call whose tasks need slots beside a ticket
+        self._ahead: list[tuple[float, int, Any]] = []  # a heap of (loop time to ask for slots, number, line)
         self._numbers = count()
         self._turns: list[tuple[int, int, Hashable]] = []  # a heap of (time to ask for a key again, number, key)
         self._due: dict[Hashable, None] = {}  # keys for which that time has come
@@ -325,7 +325,7 @@ class TicketMember:
         gate = self.owner.queue.gate
         runs: list[TicketRun] = []
         self._asked.clear()
-        self._lanes = []
+        self._lines = []
         held, run = self.budget.free_count(now_ns), None
         covers = cache(partial(self._covers, now_ns))
         tickets_of = cache(self._tickets_of)  # the same for keys
@@ -363,7 +363,7 @@ class TicketMember:
             room -= wanted
             if wanted > 0:
                 runs.append(run._replace(wanted=wanted))
-                self._lanes.append(key if isinstance(key, SlotLane) else None)
+                self._lines.append(key if isinstance(key, SlotLine) else None)
             if count <= 0 or room <= 0:
                 break
         if gate is None and room > 0 and run is not None and run.costs:  # the remaining tasks count like the last one
@@ -391,7 +391,7 @@ class TicketMember:
         most = gate.startable_with_slots(key, now_ns, asks=asks)
         if self.peer.era is None:  # the first call is made in any case, for it may begin a quarantine
             most = TICKETS_MAX
-        if isinstance(key, SlotLane) or isinstance(gate.limit(key), KeyBudgetLimit):
+        if isinstance(key, SlotLine) or isinstance(gate.limit(key), KeyBudgetLimit):
             return most
         now = self.owner.timeline.to_loop(now_ns)
         return self._demand.count_of_key(gate, key, cost, now, self._ahead_seconds, most)
@@ -435,10 +435,10 @@ class TicketMember:
         if reply.penalty_us > reply.now_us:
             self.owner.penalized(timeline.to_loop(peer.clock.here(reply.penalty_us * 1000)))
         self._look_alone()
-        for lane, outcome in zip(self._lanes, reply.outcomes, strict=False):
-            for at_us, _ in outcome.tickets if lane is not None else ():
+        for line, outcome in zip(self._lines, reply.outcomes, strict=False):
+            for at_us, _ in outcome.tickets if line is not None else ():
                 when = timeline.to_loop(peer.clock.here(at_us * 1000)) - _SLOTS_AHEAD
-                heappush(self._ahead, (when, next(self._numbers), lane))
+                heappush(self._ahead, (when, next(self._numbers), line))
         self.look_ahead(now)
         is_to_follow = self.owner.is_adaptive and not peer.is_own_plan
         if has_come:
@@ -450,9 +450,9 @@ class TicketMember:
         """Request the slots of tasks whose tickets come up soon; return the loop time of the next request."""
         gate = self.owner.queue.gate
         while self._ahead and self._ahead[0][0] <= now:
-            _, _, lane = heappop(self._ahead)
+            _, _, line = heappop(self._ahead)
             if gate is not None:
-                gate.ask_ahead(lane, self.owner.timeline.to_ns(now))
+                gate.ask_ahead(line, self.owner.timeline.to_ns(now))
         return self._ahead[0][0] if self._ahead else math.inf
 
     def _note_keys(self) -> bool:

@@ -1,4 +1,4 @@
-"""The how-to of the command line: every command in it runs, and every option is in it."""
+"""The documentation of the command line: every command of its page runs, and every command and option is described."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ import pytest
 
 from ratelimited_executor.cli.commands import cli
 
-PAGE = Path(__file__).parents[2] / "docs" / "howto" / "command-line.md"
+ROOT = Path(__file__).parents[2]
+PAGE = ROOT / "docs" / "howto" / "command-line.md"
 TEXT = PAGE.read_text(encoding="utf-8")
 COMMANDS = re.findall(r"^\$ (.*)$", TEXT, re.MULTILINE)
 
@@ -53,3 +54,14 @@ def test_every_option_is_on_the_page() -> None:
         if option.startswith("--")
     }
     assert set() == {option for option in options if f"`{option}" not in TEXT and f" {option} " not in TEXT}
+
+
+@pytest.mark.parametrize("name", ["", *sorted(cli.commands)])
+def test_command_is_in_the_docs_with_every_option(name: str) -> None:
+    """The page, or another one, names each command with all of its options."""
+    text = "\n".join(page.read_text(encoding="utf-8") for page in [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])
+    command = cli.commands[name] if name else cli
+    options = [option for parameter in command.params for option in parameter.opts if option.startswith("--")]
+
+    assert f"ratelimited-executor {name}".rstrip() in text
+    assert [] == [option for option in options if option != "--version" and not re.search(rf"{option}\b", text)]

@@ -29,11 +29,11 @@ class Entry:
         return f"Entry{self.key}{' stale' * self.is_stale}"
 
 
-def make(entries=(), *, stretch=4096, form=LazyHeap) -> LazyHeap:
+def make(entries=(), *, sweep_count_max=4096, form=LazyHeap) -> LazyHeap:
     class Heap(form):
         """A heap with its own bound for a sweep."""
 
-    Heap.stretch = form.stretch if form is WholeHeap else stretch
+    Heap.sweep_count_max = form.sweep_count_max if form is WholeHeap else sweep_count_max
     return Heap(lambda entry: entry.is_stale, entries)
 
 
@@ -57,13 +57,13 @@ def by_key(entries) -> list:
     st.sampled_from([LazyHeap, WholeHeap, GuardedHeap]),
 )
 @examples(400)
-def test_what_is_left_is_what_a_sorted_list_holds(values, steps, stretch, form):
+def test_what_is_left_is_what_a_sorted_list_holds(values, steps, sweep_count_max, form):
     """The first entry is the least that is not stale, however entries become stale and are noted."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(lazy_heap, "_SPARE_COUNT", 1)
         patch.setattr(lazy_heap, "_STEP_COUNT", 2)
         left = [Entry(value, number) for number, value in enumerate(values)]
-        heap = make(left, stretch=stretch, form=form)
+        heap = make(left, sweep_count_max=sweep_count_max, form=form)
         is_exact = True
         for step, (action, value) in enumerate(steps):
             if action == "push":
@@ -111,14 +111,14 @@ def test_what_is_left_is_what_a_sorted_list_holds(values, steps, stretch, form):
         assert [] == heap.drain(3)
 
 
-@pytest.mark.parametrize("stretch", [0, 4096])
+@pytest.mark.parametrize("sweep_count_max", [0, 4096])
 @pytest.mark.parametrize("who", ["the least", "the greatest", "the oldest", "the newest", "anybody"])
 @pytest.mark.parametrize("pop_part", [0.0, 0.3, 0.8])
-def test_at_most_half_are_stale(who, stretch, pop_part):
+def test_at_most_half_are_stale(who, sweep_count_max, pop_part):
     """At most half of the entries are stale, also while others are taken."""
     rng = random.Random(0)
     entries = [Entry(rng.random(), number) for number in range(3000)]
-    heap = make(entries, stretch=stretch)
+    heap = make(entries, sweep_count_max=sweep_count_max)
     going = {"the least": by_key(entries), "the greatest": by_key(entries)[::-1], "the newest": entries[::-1]}.get(
         who, entries[:]
     )
@@ -138,12 +138,12 @@ def test_at_most_half_are_stale(who, stretch, pop_part):
     assert (None, 0) == (heap.first(), len(heap))
 
 
-@pytest.mark.parametrize("stretch", [0, 64])
-def test_a_call_compares_few_entries_of_many(stretch):
+@pytest.mark.parametrize("sweep_count_max", [0, 64])
+def test_a_call_compares_few_entries_of_many(sweep_count_max):
     """A large heap is swept in steps, so that no call compares many entries."""
     rng = random.Random(1)
     entries = [Entry(rng.random(), number) for number in range(20_000)]
-    heap = make(entries, stretch=stretch)
+    heap = make(entries, sweep_count_max=sweep_count_max)
     most = total = 0
     for number, entry in enumerate(rng.sample(entries, 20_000)):
         Entry.compared = 0
@@ -155,7 +155,7 @@ def test_a_call_compares_few_entries_of_many(stretch):
             fresh.is_stale = True
             heap.note_stale()
         most, total = max(most, Entry.compared), total + Entry.compared
-    assert most <= 2 * (stretch + lazy_heap._STEP_COUNT * 15)
+    assert most <= 2 * (sweep_count_max + lazy_heap._STEP_COUNT * 15)
     assert total < 20_000 * 30
 
 
@@ -176,7 +176,7 @@ def test_a_small_heap_is_swept_at_once():
 def test_nothing_is_swept_while_somebody_walks():
     """No sweep runs during an iteration, which returns each entry once; afterwards the sweep is made up for."""
     entries = [Entry(number, 0) for number in range(100)]
-    heap = make(entries, stretch=0)
+    heap = make(entries, sweep_count_max=0)
     met = []
     walks = [heap.walk(), heap.walk()]
     next(walks[1])
@@ -199,7 +199,7 @@ def test_nothing_is_swept_while_somebody_walks():
 def test_clearing_forgets_a_sweep():
     """Clearing the heap forgets a sweep in progress."""
     entries = [Entry(number, 0) for number in range(100)]
-    heap = make(entries, stretch=0)
+    heap = make(entries, sweep_count_max=0)
     for entry in entries[:80]:
         entry.is_stale = True
         heap.note_stale()
@@ -242,7 +242,7 @@ def test_comparing_may_come_back_to_a_guarded_heap(seed):
         entry.is_stale = True
         heap.note_stale()
 
-    heap = make(stretch=8, form=GuardedHeap)
+    heap = make(sweep_count_max=8, form=GuardedHeap)
     for number in range(500):
         push(Reentrant(rng.random(), -number))
         if number % 3 == 0:
@@ -299,7 +299,7 @@ def test_leading_entries_are_the_least_in_order(values, stale, count):
 def test_leading_entries_come_from_both_heaps_of_a_sweep():
     """During a sweep leading entries come from both of its heaps."""
     entries = [Entry(value, value) for value in range(1000)]
-    heap = make(entries, stretch=10)
+    heap = make(entries, sweep_count_max=10)
     for entry in entries[1::2]:
         entry.is_stale = True
         heap.note_stale()

@@ -12,8 +12,9 @@ import pytest
 if sys.platform == "win32":
     pytest.skip("there is no server to start", allow_module_level=True)
 
-from ratelimited_executor import ExecutorManager, RedisPeers
+from ratelimited_executor import ExecutorManager
 from ratelimited_executor.dashboard import dashboard
+from ratelimited_executor.peers import RedisPeers
 
 pytestmark = pytest.mark.real_time("a real server")
 

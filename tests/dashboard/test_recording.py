@@ -8,9 +8,10 @@ from fractions import Fraction
 
 import pytest
 
-from ratelimited_executor import ExecutorManager, RateLimitedExecutor, WrongLoopError
+from ratelimited_executor import ExecutorManager, RateLimitedExecutor
 from ratelimited_executor.dashboard.history import POINT_COUNT, STEP_SECONDS
 from ratelimited_executor.dashboard.recording import HistoryRecorder
+from ratelimited_executor.exceptions import WrongLoopError
 
 
 class Reader:

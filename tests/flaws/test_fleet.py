@@ -9,7 +9,7 @@ from collections import Counter
 
 import pytest
 
-from ratelimited_executor import Outage
+from ratelimited_executor.peers import Outage
 
 from ..peers.simulation import Network, Simulation
 

@@ -13,8 +13,8 @@ from ratelimited_executor import (
     Pacing,
     RateLimitedExecutor,
     RunTimeoutError,
-    earliest_due_first,
 )
+from ratelimited_executor.orders import earliest_due_first
 from ratelimited_executor.testing import DeadlockError, run_virtual
 
 

@@ -6,7 +6,8 @@ import threading
 
 import pytest
 
-from ratelimited_executor import ExecutorManager, RateLimitedExecutor, TaskState, latest_due_first
+from ratelimited_executor import ExecutorManager, RateLimitedExecutor, TaskState
+from ratelimited_executor.orders import latest_due_first
 
 
 class Moody:

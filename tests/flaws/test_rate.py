@@ -5,8 +5,10 @@ from fractions import Fraction
 
 import pytest
 
-from ratelimited_executor import ExecutorManager, Rate, RateLimitedExecutor, StaticPeers, earliest_due_first
+from ratelimited_executor import ExecutorManager, Rate, RateLimitedExecutor
 from ratelimited_executor._core.permits.permits import PermitGrid
+from ratelimited_executor.orders import earliest_due_first
+from ratelimited_executor.peers import StaticPeers
 from ratelimited_executor.testing import worst_window
 
 NS = 1_000_000_000

@@ -16,8 +16,9 @@ from pathlib import Path
 import pytest
 
 import ratelimited_executor
-from ratelimited_executor import Kernel, kernel
 from ratelimited_executor._kernel import choice, fields
+from ratelimited_executor import kernel
+from ratelimited_executor.insight import Kernel
 
 PACKAGE = Path(ratelimited_executor.__file__).parent
 CODE = """

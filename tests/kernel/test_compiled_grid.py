@@ -153,7 +153,7 @@ def test_both_keep_the_window_alike(rate, slack_ns, monotonic, wall, steps):
     sides = [Decisions(kind(Rate.of(rate), **begins), timeline) for kind in (ExactGrid, PureExactGrid)]
     effect = [compiled.take_effect, compiled.pure["PlainQueue.take_effect"]]
     pending: list[list] = [[], []]
-    tickets: list[list] = [[], []]
+    receipts: list[list] = [[], []]
     now = monotonic
     for action, value in steps:
         answers = []
@@ -169,8 +169,8 @@ def test_both_keep_the_window_alike(rate, slack_ns, monotonic, wall, steps):
                 effect[number](side, now)
             elif action == "begin" and pending[number]:
                 begin(pending[number].pop(value % len(pending[number])), timeline.to_ns(now))
-            elif action == "settle" and tickets[number]:
-                grid.settle(tickets[number][value % len(tickets[number])], value, timeline.to_ns(now))
+            elif action == "settle" and receipts[number]:
+                grid.settle(receipts[number][value % len(receipts[number])], value, timeline.to_ns(now))
                 admission.forget()
             elif action == "rate":
                 grid.set_rate(Rate.of(value), timeline.to_ns(now))
@@ -183,7 +183,7 @@ def test_both_keep_the_window_alike(rate, slack_ns, monotonic, wall, steps):
                     pending[number].append([])
                     admission.effects.defer(pending[number][-1])
                 elif answer and action == "charge" and not admission.is_unlimited:
-                    tickets[number].append(grid.charge(value))
+                    receipts[number].append(grid.charge(value))
                 effect[number](side, now + (value if action in ("start", "late") else 0.0))
             answers.append((answer, admission.count, admission.next_at, admission.usable_until, state(grid)))
         assert answers[0] == answers[1]

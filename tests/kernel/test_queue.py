@@ -71,7 +71,7 @@ def test_a_queue_without_anything_special_starts_alone(pacing):
 
 
 def test_unlimited_calls_are_one_stretch():
-    """Calls without a limit or a record form one stretch, and are counted when it is settled."""
+    """Calls without a limit or a record form one stretch, and are counted when it catches up."""
     queue = plain_queue(math.inf, Pacing.ON_TIME)
     for _ in range(10):
         queue.on_time.add_call(0.0, int, (), None)
@@ -80,7 +80,7 @@ def test_unlimited_calls_are_one_stretch():
 
     assert stretch is queue.stretch
     assert 10 == len([*stretch.positions()])
-    assert 10 == stretch.settle(0.5)
+    assert 10 == stretch.catch_up(0.5)
     stretch.end()
     assert queue.poll(0.5, UNLIMITED) is None
     assert 0 == queue.ready_count()

@@ -36,7 +36,7 @@ def test_the_most_important_comes_first_whatever_is_cancelled(form, record_class
         patch.setattr(runs, "_SPARE_COUNT", 1)
         patch.setattr(ready, "_SPARE_COUNT", 1)
         patch.setattr(ready_heap, "_SPARE_COUNT", 1)
-        patch.setattr(lazy_heap.GuardedHeap, "stretch", 1)
+        patch.setattr(lazy_heap.GuardedHeap, "sweep_count_max", 1)
         patch.setattr(lazy_heap, "_SPARE_COUNT", 1)
         patch.setattr(runs, "RECORD_COUNT_MAX", 3)
         patch.setattr(lazy_heap, "_STEP_COUNT", 1)

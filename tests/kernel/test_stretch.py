@@ -40,11 +40,11 @@ def test_counts_are_brought_up_to_date_as_far_as_it_has_come():
     positions = stretch.positions()
     assert [0, 1, 2, 3] == [next(positions) for _ in range(4)]
     assert 10 == queue.live_count() == source.live
-    assert 4 == stretch.settle(1.0)
+    assert 4 == stretch.catch_up(1.0)
     assert 6 == queue.live_count() == source.live == queue.ready_count()
-    assert 0 == stretch.settle(1.0)
+    assert 0 == stretch.catch_up(1.0)
     assert [*range(4, 10)] == [*positions]
-    assert 6 == stretch.settle(1.0)
+    assert 6 == stretch.catch_up(1.0)
     stretch.end()
     assert (0, [], None) == (queue.live_count(), queue.batches(), stretch.source)
 
@@ -59,8 +59,8 @@ def test_positions_that_were_skipped_are_not_counted_as_started():
             stretch.skipped_count += 1
         else:
             source.started_flags(position)[position] = True
-    assert 4 == stretch.settle(1.0)
-    assert 0 == stretch.settle(1.0)
+    assert 4 == stretch.catch_up(1.0)
+    assert 0 == stretch.catch_up(1.0)
     assert (0, 0) == (source.live, queue.ready_count())
 
 
@@ -69,9 +69,9 @@ def test_what_was_let_go_of_is_taken_by_the_next():
     queue, source, stretch = begin(6)
     positions = stretch.positions()
     next(positions), next(positions)
-    assert 2 == stretch.settle(1.0)
+    assert 2 == stretch.catch_up(1.0)
     stretch.detach()
-    assert 0 == stretch.settle(1.0)
+    assert 0 == stretch.catch_up(1.0)
     stretch.end()
     assert 4 == source.live == queue.ready_count()
     assert [2, 3, 4, 5] == [*queue.poll(1.0, 100).positions()]
@@ -89,7 +89,7 @@ def test_starts_are_paid_for_when_they_are_counted():
     paid = len([*stretch.positions()])
     assert 1 < paid < 10
     assert paid == queue.admission.count
-    assert paid == stretch.settle(1.0)
+    assert paid == stretch.catch_up(1.0)
     stretch.end()
     assert 0 == queue.admission.count
     assert None is queue.poll(1.0, 100)

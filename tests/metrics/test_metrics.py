@@ -404,7 +404,7 @@ async def test_executor_that_begins_while_the_end_of_another_is_collected_is_fol
 
 async def test_observers_and_metrics_do_not_disturb_each_other(monitor):
     """An observer hears of every start, and the histogram still gets its sample of them."""
-    from ratelimited_executor import observe
+    from ratelimited_executor.insight import observe
 
     from ..runtime.insight.test_observers import Log
 

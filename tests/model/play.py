@@ -5,18 +5,11 @@ from __future__ import annotations
 import asyncio
 import time
 
-from ratelimited_executor import (
-    BatchHandle,
-    CallHandle,
-    ExecutorManager,
-    Paced,
-    Pacing,
-    StaticPeers,
-    Strictness,
-    default_order,
-    earliest_due_first,
-    latest_due_first,
-)
+from ratelimited_executor import BatchHandle, ExecutorManager, Paced, Pacing, default_order
+from ratelimited_executor.handles import CallHandle
+from ratelimited_executor.orders import earliest_due_first, latest_due_first
+from ratelimited_executor.peers import StaticPeers
+from ratelimited_executor.policies import Strictness
 from ratelimited_executor.testing import run_virtual
 
 from .model import NAME, Outcome

@@ -7,7 +7,8 @@ import random
 
 import pytest
 
-from ratelimited_executor import ExecutorManager, Paced, RateLimitedExecutor, Strictness, TaskState
+from ratelimited_executor import ExecutorManager, Paced, RateLimitedExecutor, TaskState
+from ratelimited_executor.policies import Strictness
 from ratelimited_executor.testing import audit, run_virtual
 
 VARIABLE: contextvars.ContextVar[object] = contextvars.ContextVar("VARIABLE")

@@ -30,10 +30,11 @@ cdef extern from *:
     const unsigned int KERNEL_SOURCE_CRC32
 SOURCE_CRC32 = KERNEL_SOURCE_CRC32
 """
-CHOSEN = "from ratelimited_executor import kernel; print(kernel)"
+CHOSEN = "from ratelimited_executor._kernel.choice import kernel; print(kernel)"
 USE = """
 import asyncio
-from ratelimited_executor import RateLimitedExecutor, kernel
+from ratelimited_executor import RateLimitedExecutor
+from ratelimited_executor import kernel
 
 async def main():
     async with RateLimitedExecutor("smoke", rate=1000) as executor:

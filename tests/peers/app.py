@@ -17,7 +17,8 @@ from typing import Any
 
 from fastapi import FastAPI, Request
 
-from ratelimited_executor import ExecutorManager, FilePeers, Pacing, RedisPeers
+from ratelimited_executor import ExecutorManager, Pacing
+from ratelimited_executor.peers import FilePeers, RedisPeers
 
 VARIABLE = "PEERS_APP"
 MESSAGE = "!id"  # process id, and its monotonic time, which all processes of a machine share

@@ -18,9 +18,11 @@ from bisect import bisect_left
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from ratelimited_executor import ExecutorManager, Outage, Strictness
+from ratelimited_executor import ExecutorManager
 from ratelimited_executor._core.fleet.tickets import TicketAuthority
+from ratelimited_executor.peers import Outage
 from ratelimited_executor.peers.fleet import FleetPeers
+from ratelimited_executor.policies import Strictness
 from ratelimited_executor.testing import run_virtual
 
 if TYPE_CHECKING:

@@ -15,8 +15,9 @@ import sys
 import time
 from typing import Any
 
-from ratelimited_executor import ExecutorManager, RedisPeers
+from ratelimited_executor import ExecutorManager
 from ratelimited_executor.exceptions import SlotLostError
+from ratelimited_executor.peers import RedisPeers
 
 from .worker import client_of
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from ratelimited_executor import Adaptive, ExecutorManager
+from ratelimited_executor import ExecutorManager
 from ratelimited_executor._core.fleet.limit_settings import BurstSettings, PaceSettings, QuotaSettings, WindowSettings
 from ratelimited_executor._core.fleet.slots import SlotCall, SlotDeclaration, SlotEntry, SlotReply
 from ratelimited_executor._core.fleet.ticket_calls import (
@@ -18,6 +18,7 @@ from ratelimited_executor._core.fleet.ticket_calls import (
     TicketReply,
     TicketRun,
 )
+from ratelimited_executor.policies import Adaptive
 
 SECOND = 1_000_000
 START = 1_700_000_000 * SECOND

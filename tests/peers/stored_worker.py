@@ -12,7 +12,8 @@ import sys
 import time
 from typing import Any
 
-from ratelimited_executor import Burst, ExecutorManager, FilePeers, Paced, PostgresPeers, Window
+from ratelimited_executor import Burst, ExecutorManager, Paced, Window
+from ratelimited_executor.peers import FilePeers, PostgresPeers
 
 POLICIES = {"Paced": Paced, "Window": Window, "Burst": lambda: Burst(10)}
 

@@ -6,8 +6,10 @@ from itertools import pairwise
 
 import pytest
 
-from ratelimited_executor import Adaptive, Outage, RetryLater
+from ratelimited_executor import RetryLater
 from ratelimited_executor._core.fleet.limit_settings import read_settings
+from ratelimited_executor.peers import Outage
+from ratelimited_executor.policies import Adaptive
 
 from .simulation import Simulation
 

@@ -8,7 +8,8 @@ from itertools import pairwise
 
 import pytest
 
-from ratelimited_executor import Hold, Outage
+from ratelimited_executor.insight import Hold
+from ratelimited_executor.peers import Outage
 
 from .simulation import Simulation
 

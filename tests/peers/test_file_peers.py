@@ -16,16 +16,17 @@ from unittest import mock
 import apsw
 import pytest
 
-from ratelimited_executor import Adaptive, ExecutorManager, FilePeers, Outage, Quota, Window
+from ratelimited_executor import ExecutorManager, Window
 from ratelimited_executor._core.fleet.limit_settings import WindowSettings
 from ratelimited_executor._core.fleet.memory import VERSION
 from ratelimited_executor._core.fleet.slots import SlotCall
 from ratelimited_executor._core.fleet.ticket_calls import PlanLimit, TicketCall, TicketRun
-from ratelimited_executor.peers import machine
+from ratelimited_executor.peers import FilePeers, Outage, machine
 from ratelimited_executor.peers.stored import deciding, file
 from ratelimited_executor.peers.stored.file import AgainError, FileSlotTransport, FileTransport
 from ratelimited_executor.peers.stored.wakes import Wakes
 from ratelimited_executor.peers.transport import RefusedError
+from ratelimited_executor.policies import Adaptive, Quota
 
 from .stored_programs import KEYS, SETTINGS, SlotProgram, lower_an_adaptive_rate, plan_of
 from .stored_subjects import InFile, InMemory

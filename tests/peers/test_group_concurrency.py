@@ -9,7 +9,9 @@ from unittest import mock
 
 import pytest
 
-from ratelimited_executor import ExecutorManager, Fair, Hold
+from ratelimited_executor import ExecutorManager
+from ratelimited_executor.insight import Hold
+from ratelimited_executor.orders import Fair
 from ratelimited_executor.peers import Outage
 from tests.peers.ticket_group import LEASE_US, Server, SlotLink
 

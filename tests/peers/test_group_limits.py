@@ -8,10 +8,13 @@ from contextlib import AsyncExitStack
 
 import pytest
 
-from ratelimited_executor import Burst, ExecutorManager, Fair, Hold, Paced, Quota, Rate, TaskState, Window
+from ratelimited_executor import Burst, ExecutorManager, Paced, Rate, TaskState, Window
 from ratelimited_executor._core.fleet.slot_peer import SlotPeer
+from ratelimited_executor.insight import Hold
+from ratelimited_executor.orders import Fair
 from ratelimited_executor.peers import Outage
 from ratelimited_executor.peers.fleet import FleetPeers
+from ratelimited_executor.policies import Quota
 from tests.peers.ticket_group import Server, most_in
 
 pytestmark = pytest.mark.virtual_time

@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 import redis
 
-from ratelimited_executor import ExecutorManager, RedisPeers
+from ratelimited_executor import ExecutorManager
 from ratelimited_executor.cli.operate.peers_command import PeersOptions, show_peers
 from ratelimited_executor.cli.operate.slots_command import SlotsOptions, show_slots
+from ratelimited_executor.peers import RedisPeers
 from ratelimited_executor.slots import OnLost
 from ratelimited_executor.testing import run_virtual
 

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from ratelimited_executor import Outage
+from ratelimited_executor.peers import Outage
 
 from .simulation import Simulation
 

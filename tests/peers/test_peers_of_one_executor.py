@@ -6,9 +6,10 @@ import asyncio
 
 import pytest
 
-from ratelimited_executor import Adaptive, ExecutorManager, Pacing, Rate, RateLimitedExecutor
+from ratelimited_executor import ExecutorManager, Pacing, Rate, RateLimitedExecutor
 from ratelimited_executor.peers import RedisPeers, StaticPeers
 from ratelimited_executor.peers.fleet import FleetPeers
+from ratelimited_executor.policies import Adaptive
 
 from .simulation import Network, Simulation
 

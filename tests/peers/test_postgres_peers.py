@@ -13,11 +13,13 @@ from unittest import mock
 import psycopg
 import pytest
 
-from ratelimited_executor import Adaptive, ExecutorManager, PostgresPeers, Window
+from ratelimited_executor import ExecutorManager, Window
 from ratelimited_executor._core.fleet.limit_settings import WindowSettings
 from ratelimited_executor._core.fleet.ticket_calls import Correction, PlanLimit, TicketCall, TicketReply, TicketRun
+from ratelimited_executor.peers import PostgresPeers
 from ratelimited_executor.peers.stored.postgres import PostgresSlotTransport, PostgresTransport
 from ratelimited_executor.peers.transport import RefusedError
+from ratelimited_executor.policies import Adaptive
 from tests.stores.tasks.postgres_server import END_CONNECTIONS, PostgresServer
 
 from .stored_programs import KEYS, SETTINGS, lower_an_adaptive_rate

@@ -18,13 +18,15 @@ import pytest
 import redis.asyncio
 from redis.asyncio.sentinel import Sentinel
 
-from ratelimited_executor import ExecutorManager, Hold, RedisPeers
+from ratelimited_executor import ExecutorManager
 from ratelimited_executor.exceptions import (
     ExecutorNotStartedError,
     ExecutorStoppedError,
     SlotLostError,
     TaskExpiredError,
 )
+from ratelimited_executor.insight import Hold
+from ratelimited_executor.peers import RedisPeers
 from ratelimited_executor.peers.slot_grants import Owner
 from ratelimited_executor.slots import OnLost
 

@@ -97,7 +97,8 @@ def test_the_counter_finds_what_breaks_a_law() -> None:
 
 PROGRAM = """
 import asyncio, sys, time
-from ratelimited_executor import ExecutorManager, RedisPeers, Window
+from ratelimited_executor import ExecutorManager, Window
+from ratelimited_executor.peers import RedisPeers
 
 async def main():
     async with ExecutorManager(peers=RedisPeers(sys.argv[1], "again")) as manager:

@@ -44,17 +44,13 @@ from ratelimited_executor import (
     Burst,
     ExecutorManager,
     ExecutorStoppedError,
-    FleetStatistics,
-    Outage,
     Pacing,
-    PeerState,
     RateLimitedExecutor,
-    RedisPeers,
-    RedisProgress,
-    StaticPeers,
-    Strictness,
     Window,
 )
+from ratelimited_executor.cycles import RedisProgress
+from ratelimited_executor.peers import FleetStatistics, Outage, PeerState, RedisPeers, StaticPeers
+from ratelimited_executor.policies import Strictness
 
 from ratelimited_executor._core.fleet.ticket_calls import LAPSED_US, PlanLimit, TicketCall, TicketRun
 from ratelimited_executor.peers.redis.peers import RedisTransport
@@ -1262,7 +1258,7 @@ class Finder:
             raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 
 sys.meta_path.insert(0, Finder())
-from ratelimited_executor import RedisPeers
+from ratelimited_executor.peers import RedisPeers
 try:
     RedisPeers("redis://127.0.0.1:6379")
 except ModuleNotFoundError as error:
@@ -1581,7 +1577,8 @@ def test_nothing_is_left_by_those_who_ran_side_by_side(outcomes: dict[str, BaseE
 FORKED = """
 import asyncio, json, multiprocessing, sys, time
 
-from ratelimited_executor import ExecutorManager, Pacing, RedisPeers
+from ratelimited_executor import ExecutorManager, Pacing
+from ratelimited_executor.peers import RedisPeers
 
 method, made, url, group = sys.argv[1:]
 

@@ -11,7 +11,11 @@ import itertools
 
 import pytest
 
-from ratelimited_executor import Adaptive, Fair, Hold, Outage, Rate, Strictness
+from ratelimited_executor import Rate
+from ratelimited_executor.insight import Hold
+from ratelimited_executor.orders import Fair
+from ratelimited_executor.peers import Outage
+from ratelimited_executor.policies import Adaptive, Strictness
 
 from .simulation import Simulation, chaos
 

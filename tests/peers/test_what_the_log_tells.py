@@ -8,7 +8,8 @@ import logging
 
 import pytest
 
-from ratelimited_executor import ExecutorManager, Hold
+from ratelimited_executor import ExecutorManager
+from ratelimited_executor.insight import Hold
 from ratelimited_executor.peers import RedisPeers
 from ratelimited_executor.peers.redis.refusals import refusal_of
 from ratelimited_executor.peers.redis.ticket_script import TICKET_SCRIPT as SCRIPT

@@ -17,8 +17,9 @@ import sys
 import time
 from typing import Any
 
-from ratelimited_executor import ExecutorManager, Paced, RedisPeers, Window
+from ratelimited_executor import ExecutorManager, Paced, Window
 from ratelimited_executor._runtime.time.clock import SystemClock
+from ratelimited_executor.peers import RedisPeers
 from ratelimited_executor.slots import current_slot
 
 from .worker import client_of

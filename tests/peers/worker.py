@@ -15,7 +15,9 @@ import sys
 import time
 from typing import Any
 
-from ratelimited_executor import ExecutorManager, Outage, Pacing, RedisPeers, Strictness
+from ratelimited_executor import ExecutorManager, Pacing
+from ratelimited_executor.peers import Outage, RedisPeers
+from ratelimited_executor.policies import Strictness
 
 
 START, BEGUN, WAIT = range(3)  # kinds of messages: (kind, number of the peer, value)

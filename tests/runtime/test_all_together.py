@@ -6,26 +6,22 @@ import random
 import pytest
 
 from ratelimited_executor import (
-    Ageing,
     BacklogFullError,
-    Burst,
-    Fair,
-    Paced,
     Pacing,
-    Quota,
     Rate,
     RateLimitedExecutor,
     Retry,
     RetryLater,
     TaskState,
     WhenFull,
-    Window,
     default_order,
-    latest_due_first,
 )
+from ratelimited_executor.orders import Ageing, Fair, latest_due_first
+from ratelimited_executor.policies import Quota
 from ratelimited_executor.testing import run_virtual
 
 from ..helpers import first_quick
+from ..kinds import each_policy
 
 ORDERS = [
     default_order,
@@ -69,7 +65,7 @@ def options_of(chosen):
     """Draw the options of an executor."""
     options = {
         "rate": chosen.choice(RATES),
-        "policy": chosen.choice([Paced(), Window(), Burst(5)]),
+        "policy": chosen.choice(each_policy(5)),
         "order": chosen.choice(ORDERS),
         "pacing": chosen.choice(list(Pacing)),
         "resources": chosen.choice([None, {"tokens": Rate(100, per=3)}]),

@@ -19,18 +19,17 @@ from ratelimited_executor import (
     BacklogFullError,
     Burst,
     ExecutorManager,
-    ExecutorNotStartedError,
     ExecutorStoppedError,
     Paced,
-    Quota,
     Rate,
     RateLimitedExecutor,
     RateLimitedExecutorError,
-    StaticPeers,
     Window,
-    WrongLoopError,
 )
 from ratelimited_executor._runtime.arguments import tz_of
+from ratelimited_executor.exceptions import ExecutorNotStartedError, WrongLoopError
+from ratelimited_executor.peers import StaticPeers
+from ratelimited_executor.policies import Quota
 
 NAN, INF = math.nan, math.inf
 NAIVE = datetime(2024, 1, 1)  # noqa: DTZ001  # that is the mistake

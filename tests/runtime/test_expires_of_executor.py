@@ -91,7 +91,7 @@ async def test_callbacks_of_the_asyncio_face_never_expire(virtual_clock):
 
 async def test_keys_of_a_cycle_never_expire(virtual_clock):
     """Keys of a cycle never expire: each runs once in each cycle, also after a pause."""
-    from ratelimited_executor import MemoryProgress
+    from ratelimited_executor.cycles import MemoryProgress
 
     seen = []
     async with paused(expires=0.5) as executor:

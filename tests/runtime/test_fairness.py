@@ -9,19 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ratelimited_executor import (
-    Ageing,
-    Burst,
-    Fair,
-    Paced,
-    Pacing,
-    RateLimitedExecutor,
-    TaskState,
-    Window,
-    default_order,
-    earliest_due_first,
-    latest_due_first,
-)
+from ratelimited_executor import Burst, Paced, Pacing, RateLimitedExecutor, TaskState, Window, default_order
+from ratelimited_executor.orders import Ageing, Fair, earliest_due_first, latest_due_first
 from ratelimited_executor.testing import audit, run_virtual
 
 from ..helpers import examples, now

@@ -17,7 +17,8 @@ from types import CodeType
 import pytest
 
 import ratelimited_executor
-from ratelimited_executor import Burst, Paced, Pacing, RateLimitedExecutor, Strictness, Window, kernel
+from ratelimited_executor import Burst, Paced, Pacing, RateLimitedExecutor, Window, kernel
+from ratelimited_executor.policies import Strictness
 
 COUNT = 4000
 

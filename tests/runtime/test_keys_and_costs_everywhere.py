@@ -5,7 +5,8 @@ from collections import Counter
 
 import pytest
 
-from ratelimited_executor import BacklogFullError, Fair, Rate, RateLimitedExecutor, WhenFull, Window
+from ratelimited_executor import BacklogFullError, Rate, RateLimitedExecutor, WhenFull, Window
+from ratelimited_executor.orders import Fair
 
 from ..helpers import now_rounded
 

@@ -7,16 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ratelimited_executor import (
-    ExecutorManager,
-    Paced,
-    Pacing,
-    Rate,
-    RateLimitedExecutor,
-    StaticPeers,
-    Strictness,
-    Window,
-)
+from ratelimited_executor import ExecutorManager, Paced, Pacing, Rate, RateLimitedExecutor, Window
+from ratelimited_executor.peers import StaticPeers
+from ratelimited_executor.policies import Strictness
 from ratelimited_executor.testing import audit, run_virtual, worst_window
 
 from ..helpers import examples

@@ -5,7 +5,9 @@ from bisect import bisect_left
 
 import pytest
 
-from ratelimited_executor import ExecutorManager, Paced, Pacing, StaticPeers, Strictness
+from ratelimited_executor import ExecutorManager, Paced, Pacing
+from ratelimited_executor.peers import StaticPeers
+from ratelimited_executor.policies import Strictness
 from ratelimited_executor.testing import audit, run_virtual
 
 from ..helpers import first_quick, now

@@ -14,16 +14,9 @@ from collections.abc import Sequence
 
 import pytest
 
-from ratelimited_executor import (
-    ExecutorManager,
-    Paced,
-    Pacing,
-    Rate,
-    RateLimitedExecutor,
-    Strictness,
-    TaskState,
-    earliest_due_first,
-)
+from ratelimited_executor import ExecutorManager, Paced, Pacing, Rate, RateLimitedExecutor, TaskState
+from ratelimited_executor.orders import earliest_due_first
+from ratelimited_executor.policies import Strictness
 from ratelimited_executor.testing import audit
 
 variable = contextvars.ContextVar("variable", default="nobody's")

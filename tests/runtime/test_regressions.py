@@ -8,7 +8,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from ratelimited_executor import Rate, RateLimitedExecutor, TaskState, earliest_due_first, latest_due_first
+from ratelimited_executor import Rate, RateLimitedExecutor, TaskState
+from ratelimited_executor.orders import earliest_due_first, latest_due_first
 
 
 class _Holey(Sequence):

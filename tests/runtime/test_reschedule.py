@@ -8,7 +8,8 @@ import random
 
 import pytest
 
-from ratelimited_executor import RateLimitedExecutor, WrongLoopError
+from ratelimited_executor import RateLimitedExecutor
+from ratelimited_executor.exceptions import WrongLoopError
 
 from ..helpers import now
 

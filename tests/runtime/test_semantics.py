@@ -10,17 +10,16 @@ from hypothesis import strategies as st
 
 from ratelimited_executor import (
     ExecutorManager,
-    Hold,
     Pacing,
     Rate,
     RateLimitedExecutor,
-    StaticPeers,
     TaskExpiredError,
     TaskState,
     default_order,
-    earliest_due_first,
-    latest_due_first,
 )
+from ratelimited_executor.insight import Hold
+from ratelimited_executor.orders import earliest_due_first, latest_due_first
+from ratelimited_executor.peers import StaticPeers
 from ratelimited_executor.testing import audit, run_virtual
 
 from ..helpers import examples, now

@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 from ratelimited_executor import (
     Burst,
     ExecutorManager,
-    Fair,
     Pacing,
     RateLimitedExecutor,
     Retry,
     RunTimeoutError,
     Window,
 )
+from ratelimited_executor.orders import Fair
 from ratelimited_executor.simulation import Lasting
 from ratelimited_executor.simulation.loop import SimulationLoop
 from ratelimited_executor.testing import run_virtual

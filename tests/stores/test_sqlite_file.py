@@ -43,8 +43,8 @@ async def test_progress_and_tasks_share_a_file_only_where_that_is_safe(kind, mon
     """With a release that has the bug, a second store on the same file is refused."""
     import apsw
 
-    from ratelimited_executor import StoreUnavailableError
     from ratelimited_executor._runtime.time.clock import SystemClock
+    from ratelimited_executor.exceptions import StoreUnavailableError
 
     monkeypatch.setattr(apsw, "sqlite_lib_version", lambda: "3.45.1")
     monkeypatch.setattr(sqlite_file, "_BUSY_MS", 10)

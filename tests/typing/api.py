@@ -16,35 +16,25 @@ from typing import assert_type
 from ratelimited_executor import (
     BatchHandle,
     BatchSummary,
-    CallHandle,
-    Clock,
     ExecutorManager,
-    Explanation,
-    FuturesFace,
-    Kernel,
-    Outcome,
     Paced,
     Window,
     Pacing,
-    Peers,
     Permit,
     Rate,
     RateLimitedExecutor,
     RepeatingHandle,
-    StaticPeers,
-    Statistics,
     TaskHandle,
     TaskState,
-    TaskView,
-    earliest_due_first,
     kernel,
 )
-from ratelimited_executor import RedisPeers as TopRedisPeers
-from ratelimited_executor import SQLiteProgress as TopSQLiteProgress
+from ratelimited_executor.abc import Clock, Peers
+from ratelimited_executor.handles import CallHandle, FuturesFace, Outcome
+from ratelimited_executor.insight import Explanation, Kernel, Statistics
+from ratelimited_executor.orders import TaskView, earliest_due_first, latest_due_first
 from ratelimited_executor.blocking import BlockingLimiter, BlockingManager, BlockingPermit, BlockingSlots
 from ratelimited_executor.cycles import SQLiteProgress
-from ratelimited_executor.orders import latest_due_first
-from ratelimited_executor.peers import RedisPeers, StaticPeers as PeersOfTheModule
+from ratelimited_executor.peers import RedisPeers, StaticPeers
 from ratelimited_executor.policies import Paced as PacedOfTheModule
 from ratelimited_executor.slots import Slot, SlotStatistics
 from ratelimited_executor.typing import Order, RateLike
@@ -241,14 +231,14 @@ def threads() -> None:
 
 
 def modules() -> None:
-    """A name of a public module is the one at the top, which keeps the names that are no longer in its ``__all__``."""
+    """A name of a public module is the one at the top; those of modules that load on use are known as well."""
+    classes: tuple[type[RedisPeers], type[SQLiteProgress]] = (RedisPeers, SQLiteProgress)
+    assert_type(classes, tuple[type[RedisPeers], type[SQLiteProgress]])
     assert_type(PacedOfTheModule(), Paced)
-    assert_type(PeersOfTheModule(2, 0), StaticPeers)
+    assert_type(StaticPeers(2, 0), StaticPeers)
     RateLimitedExecutor("name", order=latest_due_first, policy=PacedOfTheModule(slack=1))
     RateLimitedExecutor("name", policy=PacedOfTheModule(slack="20ms"))
     RateLimitedExecutor("name", policy=Window(margin=timedelta(milliseconds=5)))
-    assert_type(RedisPeers, type[TopRedisPeers])
-    assert_type(SQLiteProgress, type[TopSQLiteProgress])
 
 
 def body() -> None:

@@ -1,6 +1,6 @@
 """What the parts inside offer to each other: checked by ``mypy --strict``, never run."""
 
-from ratelimited_executor import Observer, RateLimitedExecutor, observe
+from ratelimited_executor import RateLimitedExecutor
 from ratelimited_executor._runtime.faces.parts import FaceParts
 from ratelimited_executor._runtime.insight.insight import Insights
 from ratelimited_executor._runtime.insight.observing import Listener, Observable, Observed
@@ -12,6 +12,8 @@ from ratelimited_executor._runtime.task.handles import CallHost, TaskHost
 from ratelimited_executor._runtime.task.intake import Intake
 from ratelimited_executor._runtime.time.hooks import LoopHooks, VirtualTime
 from ratelimited_executor._runtime.time.runner import Runnable
+from ratelimited_executor.abc import Observer
+from ratelimited_executor.insight import observe
 from ratelimited_executor.simulation.loop import SimulationLoop
 from ratelimited_executor.simulation.observer import ExecutorObserver
 from ratelimited_executor.testing import VirtualEventLoop

@@ -512,17 +512,17 @@ class BudgetLimit(Limit):
         """Always True: a ticket is checked again when the user's code begins."""
         return True
 
-    def take_effect(self, ticket: Any, now_ns: int) -> None:
+    def take_effect(self, receipt: Any, now_ns: int) -> None:
         """Report that a start has taken effect by now."""
-        self._budget.started((self._resource, ticket), now_ns)
+        self._budget.started((self._resource, receipt), now_ns)
 
-    def defer(self, ticket: Any, effects: Effects) -> None:
+    def defer(self, receipt: Any, effects: Effects) -> None:
         """Let the tickets of a start be checked again when ``effects`` begin."""
-        self._budget.claim(self._resource, ticket, effects)
+        self._budget.claim(self._resource, receipt, effects)
 
-    def settle(self, ticket: Any, cost: int, now_ns: int) -> None:
+    def settle(self, receipt: Any, cost: int, now_ns: int) -> None:
         """Correct the cost of a start: from held tickets for the last start, else with the authority."""
-        parts: list[list[Any]] = ticket
+        parts: list[list[Any]] = receipt
         change = cost - sum(amount for _, amount in parts)
         if change > 0 and parts is self._newest:
             more = self._budget.use(self._resource, min(change, self._budget.left_of(self._resource, now_ns)))
@@ -607,6 +607,11 @@ class KeyBudgetLimit(Limit):
         return self._cost_max
 
     @property
+    def is_paid_afterwards(self) -> bool:
+        """True under a pace, which admits any cost."""
+        return self._cost_max is None
+
+    @property
     def is_foreseeable(self) -> bool:
         """Return False: the group decides."""
         return False
@@ -624,7 +629,7 @@ class KeyBudgetLimit(Limit):
         return cost >= self.refused_cost and now_ns < self.refused_ns
 
     def take(self, cost: int, now_ns: int) -> Any:  # noqa: ARG002  # the ticket's own time counts
-        """Record a start; return its ticket and cost."""
+        """Record a start; return its receipt: the ticket and the cost."""
         return [self._budget.use_key(self.text, cost), cost]
 
     @property
@@ -632,22 +637,22 @@ class KeyBudgetLimit(Limit):
         """Always True, as for the tickets of a resource."""
         return True
 
-    def take_effect(self, ticket: Any, now_ns: int) -> None:
+    def take_effect(self, receipt: Any, now_ns: int) -> None:
         """Report that a start has taken effect by now."""
-        if ticket[0] is not None:
-            self._budget.started(("", [ticket]), now_ns)
+        if receipt[0] is not None:
+            self._budget.started(("", [receipt]), now_ns)
 
-    def defer(self, ticket: Any, effects: Effects) -> None:
+    def defer(self, receipt: Any, effects: Effects) -> None:
         """Let the ticket of a start be checked again when ``effects`` begin."""
-        if ticket[0] is not None:
-            self._budget.claim("", [ticket], effects)
+        if receipt[0] is not None:
+            self._budget.claim("", [receipt], effects)
 
-    def settle(self, ticket: Any, cost: int, now_ns: int) -> None:  # noqa: ARG002  # as above
+    def settle(self, receipt: Any, cost: int, now_ns: int) -> None:  # noqa: ARG002  # as above
         """Correct the cost of a start."""
-        held, charged = ticket
+        held, charged = receipt
         if held is not None and cost != charged:
             self._budget.correct_key(held, charged - cost)
-            ticket[1] = cost
+            receipt[1] = cost
 
     def when(self, cost: int, now_ns: int) -> int | None:
         """Return when a held ticket that covers a cost may be used, or the group's refusal ends; None if neither is known."""
@@ -697,6 +702,6 @@ class BudgetPermits(CombinedPermits):
 
     def take_effect(self, now_ns: int) -> None:
         """Report that the latest start has taken effect by ``now_ns``, or soon after the look at the tickets."""
-        tickets, self.open_ticket = self.open_ticket, None
-        for _, limit, ticket in tickets or ():
-            limit.take_effect(ticket, min(now_ns, self.usable_until_ns + CALL_NS))
+        receipts, self.open_receipt = self.open_receipt, None
+        for _, limit, receipt in receipts or ():
+            limit.take_effect(receipt, min(now_ns, self.usable_until_ns + CALL_NS))

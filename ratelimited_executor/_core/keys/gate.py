@@ -24,7 +24,7 @@ from ratelimited_executor._core.keys.memory import KeyMemory
 from ratelimited_executor._core.keys.states import KeyState, Span
 from ratelimited_executor._core.lazy_heap import GuardedHeap, LazyHeap
 from ratelimited_executor._core.slots.asking import IDLE_NS, SOON_NS
-from ratelimited_executor._core.slots.lanes import SlotLane, stored_key
+from ratelimited_executor._core.slots.lines import SlotLine, stored_key
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterator
@@ -74,12 +74,12 @@ class KeyGate:
         look_count: changes when what was found to be admitted may no longer be: user functions were called when a key was
             met, or held slots were given back.
         is_put_off: True if the key asked about last must be asked about again once earlier requests are answered.
-        asks_for_slots: True if there are lanes, or keys whose running tasks a group counts.
+        asks_for_slots: True if there are lines, or keys whose running tasks a group counts.
         is_looking: True while only looking for what may start: then no slots are requested.
     """
 
     __slots__ = (
-        "_ahead", "_ahead_count", "_concurrency_of", "_full", "_is_away", "_keys", "_keys_max", "_lanes", "_limit_of",
+        "_ahead", "_ahead_count", "_concurrency_of", "_full", "_is_away", "_keys", "_keys_max", "_limit_of", "_lines",
         "_memory", "_newest", "_note_full", "_note_lost", "_numbers", "_parts", "_put_off", "_slots_of",
         "_start_count", "_sweeping", "_timers", "_unasked", "_used_count", "_without_room", "asks_for_slots",
         "is_looking", "is_over", "is_put_off", "look_count",
@@ -122,14 +122,14 @@ class KeyGate:
         # Keys put off, as (importance of the first task, number, key); some were resumed by another event meanwhile.
         self._put_off: GuardedHeap[tuple[Any, int, Hashable]] = GuardedHeap(_is_never_stale)
         self._sweeping: deque[Hashable] = deque()  # known keys to examine: do they have work?
-        # Limit and ticket of the last start, if it may not have taken effect.
+        # Limit and receipt of the last start, if it may not have taken effect.
         self._newest: tuple[Limit, Any] | None = None
         self._start_count = 0  # since the last sweep
         self.look_count = 0
         self.asks_for_slots = False
         self.is_looking = False
         self.is_put_off = False
-        self._lanes: set[SlotLane] = set()  # lanes with unused slots, or waiting for slots
+        self._lines: set[SlotLine] = set()  # lines with unused slots, or waiting for slots
 
     @property
     def key_count(self) -> int:
@@ -138,7 +138,7 @@ class KeyGate:
 
     def knows(self, key: Hashable) -> bool:
         """True if the limits of a key are known, so that :meth:`admits` calls no user function."""
-        if isinstance(key, SlotLane):
+        if isinstance(key, SlotLine):
             return key.held_key is None or key.held_key in self._keys
         return key in self._keys
 
@@ -160,7 +160,7 @@ class KeyGate:
 
     def is_parked(self, key: Hashable) -> bool:
         """True if tasks of a key have left the order."""
-        if isinstance(key, SlotLane):
+        if isinstance(key, SlotLine):
             return bool(key.parked) or (key.held_key is not None and self.is_parked(key.held_key))
         state = self._keys.get(key)
         return state is not None and bool(state.parked)
@@ -168,7 +168,7 @@ class KeyGate:
     def admits(self, key: Hashable, cost: int, now_ns: int) -> bool:
         """True if a task of a key may start now; requests the slots that it needs, unless it is too early for that."""
         self.is_put_off = False
-        if isinstance(key, SlotLane):
+        if isinstance(key, SlotLine):
             if key.held_key is not None and not self.admits(key.held_key, cost, now_ns):
                 held = self._keys[key.held_key]
                 if not (self.is_put_off or held.is_asking or held.comes_soon(cost, now_ns)):
@@ -177,12 +177,12 @@ class KeyGate:
                 return False
             if self.is_looking and key.slots.request is None:
                 return True
-            self._lanes.add(key)
+            self._lines.add(key)
             self.asks_for_slots = True
             is_there = key.slots.has_slots(now_ns)
             state = self._ahead.get(key.held_key) if key.slots.is_waiting else None
             if state is not None and not any(
-                other.held_key == key.held_key and other.slots.is_there for other in self._lanes
+                other.held_key == key.held_key and other.slots.is_there for other in self._lines
             ):
                 self.look_count += state.slots is not None and state.slots.is_there
                 self._drop_slot(key.held_key, state)  # do not hold one slot while waiting for another
@@ -210,7 +210,7 @@ class KeyGate:
 
     def hold(self, key: Hashable, cost: int, now_ns: int) -> KeyHold | None:
         """Return what keeps a key from starting a task; None if nothing does."""
-        if isinstance(key, SlotLane):
+        if isinstance(key, SlotLine):
             held = None if key.held_key is None else self.hold(key.held_key, cost, now_ns)
             return "slots" if held is None and (key.parked or key.slots.is_waiting) else held
         state = self._known(key, now_ns)
@@ -236,7 +236,7 @@ class KeyGate:
 
     def count_until(self, key: Hashable, cost: int, span: Span, now_ns: int) -> float:
         """Estimate how many tasks of a key, each of a cost, could start in a span; 1 if its limits are unknown."""
-        if isinstance(key, SlotLane):
+        if isinstance(key, SlotLine):
             if key.held_key is None:
                 return math.inf
             key = key.held_key
@@ -279,7 +279,7 @@ class KeyGate:
             resume: the function to call.
             waiting: counts the tasks up to a maximum; 1 by default.
         """
-        if isinstance(key, SlotLane):
+        if isinstance(key, SlotLine):
             if key.held_key is None or (key.slots.request is not None and not key.slots.is_there):
                 key.parked.append(resume)
                 return True  # resumed at hand-over of the slots
@@ -323,7 +323,7 @@ class KeyGate:
             resume: the function to call.
             waiting: counts its tasks up to a maximum.
         """
-        if isinstance(key, SlotLane):
+        if isinstance(key, SlotLine):
             key = key.held_key
         self._keys[key].parked.append((resume, cost, waiting))
         self._unasked[key] = None
@@ -341,36 +341,36 @@ class KeyGate:
                 self._resume(key, self._keys[key])
 
     def start(self, key: Hashable, cost: int, now_ns: int) -> tuple[Limit, Any] | None:
-        """Record the start of a task of a key; return (limit, ticket), by which its cost may be settled later."""
-        if isinstance(key, SlotLane):
+        """Record the start of a task of a key; return (limit, receipt), by which its cost may be settled later."""
+        if isinstance(key, SlotLine):
             self._newest = None
             return None if key.held_key is None else self.start(key.held_key, cost, now_ns)
         state = self._keys.get(key) or self._meet(key, now_ns)
         if state.limit is not None:
             self._note_used(state)
-        ticket = None if state.limit is None else (state.limit, state.limit.take(state.cost(cost), now_ns))
-        self._newest = ticket if state.limit is not None and state.limit.counts_effects else None
+        receipt = None if state.limit is None else (state.limit, state.limit.take(state.cost(cost), now_ns))
+        self._newest = receipt if state.limit is not None and state.limit.counts_effects else None
         state.running_count += 1
         if state.slots is not None:
             self._take_slot(key, state, state.slots)
         self._start_count += 1
-        return ticket
+        return receipt
 
     def take_effect(self, now_ns: int) -> None:
         """Record that the last recorded start has taken effect by ``now_ns``."""
         if self._newest is not None:
-            (limit, ticket), self._newest = self._newest, None
-            limit.take_effect(ticket, now_ns)
+            (limit, receipt), self._newest = self._newest, None
+            limit.take_effect(receipt, now_ns)
 
     def defer(self, effects: Effects) -> None:
         """Defer the effect of the last start until ``effects`` begin."""
         if self._newest is not None:
-            (limit, ticket), self._newest = self._newest, None
-            limit.defer(ticket, effects)
+            (limit, receipt), self._newest = self._newest, None
+            limit.defer(receipt, effects)
 
     def end(self, key: Hashable) -> bool:
         """Record the end of a task of a key; return True if that allows another to start."""
-        if isinstance(key, SlotLane):
+        if isinstance(key, SlotLine):
             return key.held_key is not None and self.end(key.held_key)
         state = self._keys.get(key)
         if state is None:
@@ -395,7 +395,7 @@ class KeyGate:
 
     def look_again(self, key: Hashable) -> None:
         """Resume a key, even if it may not start yet: its tasks or limits have changed."""
-        if isinstance(key, SlotLane):
+        if isinstance(key, SlotLine):
             key.resume()
             if key.held_key is None:
                 return
@@ -422,8 +422,8 @@ class KeyGate:
         """Resume every key, even if it may not start yet: its limits are read again."""
         for key, state in list(self._keys.items()):
             self._resume(key, state)
-        for lane in list(self._lanes):
-            lane.resume()
+        for line in list(self._lines):
+            line.resume()
         self._timers.clear()
         self._put_off.clear()
 
@@ -431,14 +431,14 @@ class KeyGate:
 
     @property
     def has_slots(self) -> bool:
-        """True if there are unused slots, or lanes that wait for slots."""
-        return bool(self._lanes or self._ahead)
+        """True if there are unused slots, or lines that wait for slots."""
+        return bool(self._lines or self._ahead)
 
-    def ask_ahead(self, lane: SlotLane, now_ns: int) -> None:
-        """Request the slots of a lane whose first task may soon start otherwise."""
-        if lane.waiting_count and lane.slots.request is None:
-            self._lanes.add(lane)
-            lane.slots.has_slots(now_ns)
+    def ask_ahead(self, line: SlotLine, now_ns: int) -> None:
+        """Request the slots of a line whose first task may soon start otherwise."""
+        if line.waiting_count and line.slots.request is None:
+            self._lines.add(line)
+            line.slots.has_slots(now_ns)
 
     def startable_with_slots(self, key: Hashable, now_ns: int, *, asks: bool) -> int:
         """Return how many tasks of a known key could start, given permits, with the slots that they need.
@@ -451,7 +451,7 @@ class KeyGate:
             now_ns: the time.
             asks: True to request slots that are not requested yet; else permits are requested first.
         """
-        lane, held_key = (key, key.held_key) if isinstance(key, SlotLane) else (None, key)
+        line, held_key = (key, key.held_key) if isinstance(key, SlotLine) else (None, key)
         state = self._keys.get(held_key)
         own = None if state is None or (state.concurrency < math.inf and self._is_away()) else state.slots
         if state is not None and own is not None:
@@ -460,11 +460,11 @@ class KeyGate:
                 own.has_slots(now_ns)
             if not own.is_near:
                 return int(own.request is None and not asks)
-        if lane is None:
+        if line is None:
             return _MANY if own is None else 1
-        if asks and (own is None or own.is_there):  # no slot of a lane is held while the key has to wait
-            self.ask_ahead(lane, now_ns)
-        return int(lane.slots.is_near or (lane.slots.request is None and not asks))
+        if asks and (own is None or own.is_there):  # no slot of a line is held while the key has to wait
+            self.ask_ahead(line, now_ns)
+        return int(line.slots.is_near or (line.slots.request is None and not asks))
 
     def trim(self, now_ns: int, *, may_start: bool, permit_ns: float, may_be_told: bool = False) -> int | None:
         """Give back slots that no task is about to use; return when to look again, None if no slots are left.
@@ -475,12 +475,12 @@ class KeyGate:
             permit_ns: when the next permit comes up, as far as known.
             may_be_told: True if a group may admit a start at any time, so that slots are kept for a moment.
         """
-        for lane in list(self._lanes):
-            held = self._keys.get(lane.held_key)
-            if not lane.waiting_count or lane.slots.request is None or (held is not None and held.is_waiting):
-                self._drop(lane)
+        for line in list(self._lines):
+            held = self._keys.get(line.held_key)
+            if not line.waiting_count or line.slots.request is None or (held is not None and held.is_waiting):
+                self._drop(line)
         unused: list[tuple[SlotAsker | None, Callable[[], None]]] = [
-            *((lane.slots, partial(self._drop, lane)) for lane in self._lanes),
+            *((line.slots, partial(self._drop, line)) for line in self._lines),
             *((state.slots, partial(self._drop_slot, key, state)) for key, state in self._ahead.items()),
         ]
         again = None
@@ -498,32 +498,32 @@ class KeyGate:
 
     def close(self) -> None:
         """Give back all unused slots and withdraw all requests: nothing will start any more."""
-        for lane in list(self._lanes):
-            lane.slots.drop()
+        for line in list(self._lines):
+            line.slots.drop()
         for state in self._keys.values():
             if state.slots is not None:
                 state.slots.drop()
-        self._lanes.clear()
+        self._lines.clear()
         self._ahead.clear()
 
-    def leave(self, lane: SlotLane) -> None:
-        """Give back the slots of a lane without waiting tasks."""
-        if lane in self._lanes:
-            self._drop(lane)
+    def leave(self, line: SlotLine) -> None:
+        """Give back the slots of a line without waiting tasks."""
+        if line in self._lines:
+            self._drop(line)
 
     @property
     def may_get_slots(self) -> bool:
-        """True if some lane waits for slots of pools that are not halted: other holders may release some."""
+        """True if some line waits for slots of pools that are not halted: other holders may release some."""
         return any(
-            lane.slots.request is not None and all(pool.limit != 0 for pool in lane.statistics())
-            for lane in list(self._lanes)
+            line.slots.request is not None and all(pool.limit != 0 for pool in line.statistics())
+            for line in list(self._lines)
         )
 
-    def _drop(self, lane: SlotLane) -> None:
-        """Return the slots of a lane; tasks parked for them rejoin the order, and request slots again in turn."""
-        self._lanes.discard(lane)
-        lane.slots.drop()
-        lane.resume()
+    def _drop(self, line: SlotLine) -> None:
+        """Return the slots of a line; tasks parked for them rejoin the order, and request slots again in turn."""
+        self._lines.discard(line)
+        line.slots.drop()
+        line.resume()
 
     def _take_slot(self, key: Hashable, state: KeyState, slots: SlotAsker) -> None:
         """Give the held slot to a task of a key that has started, or request one while it runs."""

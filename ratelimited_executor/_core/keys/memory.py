@@ -65,7 +65,7 @@ class KeyMemory:
             known = ref(state.limit)
             state.limit = None
             state.limit = known()
-            if state.limit is not None:  # somebody holds the ticket of a start
+            if state.limit is not None:  # somebody holds the receipt of a start
                 return False
             self._kind = kind if until_ns != now_ns else self._kind
         if until_ns is not None:

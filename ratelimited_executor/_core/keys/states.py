@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any, Protocol
 
-from ratelimited_executor._core.limits.limit import starts_until
 from ratelimited_executor._core.slots.asking import SOON_NS
 
 if TYPE_CHECKING:
@@ -19,7 +18,7 @@ __all__ = ["KeyState", "Span"]
 
 
 class Span(Protocol):
-    """A stretch of time in which tasks could start: [``begin_ns``, ``end_ns``)."""
+    """A span of time in which tasks could start: [``begin_ns``, ``end_ns``)."""
 
     begin_ns: int
     end_ns: int
@@ -142,7 +141,8 @@ class KeyState:
             return 0
         count = math.inf
         if self.limit is not None:
-            count = starts_until(_asked_at(self.limit, begin_ns, now_ns), self.cost(cost), begin_ns, span.end_ns)
+            limit = _asked_at(self.limit, begin_ns, now_ns)
+            count = limit.starts_until(self.cost(cost), begin_ns, span.end_ns)
         if self.concurrency < math.inf:
             count = min(count, span.places(self.concurrency - self.running_count, self.running_count))
         return count

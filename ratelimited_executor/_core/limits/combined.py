@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from ratelimited_executor._core.limits.effects import Effects
-    from ratelimited_executor._core.limits.limit import Limit, Ticket
+    from ratelimited_executor._core.limits.limit import Limit, Receipt
     from ratelimited_executor._core.permits.rates import Rate
 
 __all__ = ["Bound", "CombinedPermits", "Pace"]
@@ -40,10 +40,10 @@ class Pace(Permits, Protocol):
         ...
 
     def charge(self, cost: int) -> Any:
-        """Set the total cost of the last start; return its ticket."""
+        """Set the total cost of the last start; return its receipt."""
         ...
 
-    def settle(self, ticket: Any, cost: int, now_ns: int) -> None:
+    def settle(self, receipt: Any, cost: int, now_ns: int) -> None:
         """Correct the cost of a start."""
         ...
 
@@ -56,14 +56,14 @@ class _Paid:
     def __init__(self, grid: Pace) -> None:
         self._grid = grid
 
-    def settle(self, ticket: Any, cost: int, now_ns: int) -> None:
+    def settle(self, receipt: Any, cost: int, now_ns: int) -> None:
         """Correct the cost of a start."""
-        self._grid.settle(ticket, cost, now_ns)
+        self._grid.settle(receipt, cost, now_ns)
 
-    def take_effect(self, ticket: Any, now_ns: int) -> None:
+    def take_effect(self, receipt: Any, now_ns: int) -> None:
         """Do nothing: the queue reports these starts to the permits directly."""
 
-    def defer(self, ticket: Any, effects: Effects) -> None:
+    def defer(self, receipt: Any, effects: Effects) -> None:
         """Do nothing, likewise."""
 
 
@@ -99,7 +99,7 @@ class CombinedPermits:
 
     Attributes:
         penalty_ns: the time before which nothing starts.
-        tickets: the tickets of the permits taken last, as (resource, limit, ticket).
+        receipts: the receipts of the permits taken last, as (resource, limit, receipt).
         usable_until_ns: as in a grid; here the time of the last look, because each start is decided separately.
     """
 
@@ -110,10 +110,10 @@ class CombinedPermits:
         "_time_ns",
         "bounds",
         "grid",
-        "open_ticket",
+        "open_receipt",
         "penalty_ns",
         "rate",
-        "tickets",
+        "receipts",
         "usable_until_ns",
     )
 
@@ -132,8 +132,8 @@ class CombinedPermits:
         self.usable_until_ns = 0
         self._time_ns = time_ns
         self._is_paused = rate.is_zero
-        self.tickets: list[tuple[str, Limit, Any]] = []
-        self.open_ticket: list[Any] | None = None  # tickets of the latest starts, until their effect is reported
+        self.receipts: list[tuple[str, Limit, Any]] = []
+        self.open_receipt: list[Any] | None = None  # receipts of the latest starts, until their effect is reported
         self._main = [bound.limit for bound in self.bounds if bound.resource == PERMITS]
         self._resources: dict[str, list[Limit]] = {}
         for bound in self.bounds:
@@ -181,8 +181,8 @@ class CombinedPermits:
         if self.grid is not None:
             self.grid.take(count, now_ns)
         now_ns = self._time_ns()
-        self.tickets = [(PERMITS, limit, limit.take(count, now_ns)) for limit in self._main]
-        self.open_ticket = self.tickets
+        self.receipts = [(PERMITS, limit, limit.take(count, now_ns)) for limit in self._main]
+        self.open_receipt = self.receipts
 
     @property
     def counts_effects(self) -> bool:
@@ -193,21 +193,21 @@ class CombinedPermits:
 
     def take_effect(self, now_ns: int) -> None:
         """Record that the latest starts have taken effect by ``now_ns``; windows cover this by their margin."""
-        self.open_ticket = None
+        self.open_receipt = None
         grid: Any = self.grid
         if grid is not None and grid.counts_effects:
             grid.take_effect(now_ns)
 
     def defer(self, effects: Effects) -> None:
         """Defer the effect of the last start until ``effects`` begin."""
-        tickets, self.open_ticket = self.open_ticket, None
-        if tickets is None:
+        receipts, self.open_receipt = self.open_receipt, None
+        if receipts is None:
             return
         grid: Any = self.grid
         if grid is not None and grid.counts_effects:
             grid.defer(effects)
-        for _, limit, ticket in tickets:
-            limit.defer(ticket, effects)
+        for _, limit, receipt in receipts:
+            limit.defer(receipt, effects)
 
     def next_time(self, now_ns: int) -> int | None:
         """Return when a start of cost 1 is admitted, >= ``now_ns``; None if never."""
@@ -368,26 +368,26 @@ class CombinedPermits:
         """True if a copy can forecast: a part in a fleet is not known in advance."""
         return self.grid is None or self.grid.is_foreseeable
 
-    def charge(self, needs: Mapping[str, int]) -> list[Ticket]:
-        """Charge a start for its needs beyond the permit that it took; return the tickets for :meth:`settle`."""
+    def charge(self, needs: Mapping[str, int]) -> list[Receipt]:
+        """Charge a start for its needs beyond the permit that it took; return the receipts for :meth:`settle`."""
         now_ns = self._time_ns()
-        tickets: list[Ticket] = [*self.tickets]
+        receipts: list[Receipt] = [*self.receipts]
         for resource, cost in needs.items():
             if resource != PERMITS:
-                tickets += [(resource, limit, limit.take(cost, now_ns)) for limit in self.limits_of(resource) or ()]
+                receipts += [(resource, limit, limit.take(cost, now_ns)) for limit in self.limits_of(resource) or ()]
                 continue
-            for _, limit, ticket in self.tickets:
-                limit.settle(ticket, cost, now_ns)
+            for _, limit, receipt in self.receipts:
+                limit.settle(receipt, cost, now_ns)
             if self.grid is not None:
-                tickets.append((PERMITS, _Paid(self.grid), self.grid.charge(cost)))
-        self.open_ticket = tickets
-        return tickets
+                receipts.append((PERMITS, _Paid(self.grid), self.grid.charge(cost)))
+        self.open_receipt = receipts
+        return receipts
 
-    def settle(self, tickets: list[Ticket], costs: Mapping[str, int]) -> None:
+    def settle(self, receipts: list[Receipt], costs: Mapping[str, int]) -> None:
         """Correct the cost of a start in each resource."""
         now_ns = self._time_ns()
-        for resource, limit, ticket in tickets:
-            limit.settle(ticket, costs[resource], now_ns)
+        for resource, limit, receipt in receipts:
+            limit.settle(receipt, costs[resource], now_ns)
 
     def holding(self, needs: Mapping[str, int], now_ns: int) -> Bound | None:
         """Return the limit that admits a start last; None if all admit it now."""

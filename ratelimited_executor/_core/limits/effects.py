@@ -30,7 +30,7 @@ class Deferred(Protocol):
         ...
 
     def lapse(self, now_ns: int) -> None:
-        """Record that the start never takes effect; its tickets are settled to nothing afterwards."""
+        """Record that the start never takes effect; its receipts are settled to nothing afterwards."""
         ...
 
 
@@ -71,15 +71,15 @@ def begin(effects: Sequence[Deferred], now_ns: int) -> bool:
     return True
 
 
-def void(effects: Sequence[Deferred], tickets: Sequence[tuple[str, Any, Any]], now_ns: int) -> None:
+def void(effects: Sequence[Deferred], receipts: Sequence[tuple[str, Any, Any]], now_ns: int) -> None:
     """Give back all that a start has taken, because it never takes effect.
 
     Args:
         effects: those of the start.
-        tickets: all its tickets, as (resource, limit, ticket); some may appear twice.
+        receipts: all its receipts, as (resource, limit, receipt); some may appear twice.
         now_ns: the time.
     """
     for each in effects:
         each.lapse(now_ns)
-    for _, taken, ticket in tickets:
-        taken.settle(ticket, 0, now_ns)
+    for _, taken, receipt in receipts:
+        taken.settle(receipt, 0, now_ns)

@@ -45,12 +45,12 @@ class ExactPacedLimit(PacedLimit):
         other._blank, other._window = self._blank, None  # noqa: SLF001  # a copy of itself
         return other
 
-    def set_rate(self, rate: Rate, now_ns: int) -> None:
+    def _set_rate(self, rate: Rate, now_ns: int) -> None:
         """Put another rate in force: starts in the last window count against it at once."""
-        super().set_rate(rate, now_ns)
+        super()._set_rate(rate, now_ns)
         self._blank = WindowLimit(window_of(rate), reading_ns=0)
         if self._window is not None:
-            self._window.set_rate(window_of(rate), now_ns)
+            self._window.change_to(self._blank, now_ns)
 
     def count(self, now_ns: int) -> int:
         """Count the starts of cost 1 that are admitted now."""
@@ -65,17 +65,17 @@ class ExactPacedLimit(PacedLimit):
 
     def take(self, cost: int, now_ns: int) -> list[Any]:
         """Record a start."""
-        ticket: list[Any] = super().take(cost, now_ns)
+        receipt: list[Any] = super().take(cost, now_ns)
         if self.rate.is_unlimited:
-            return ticket
+            return receipt
         if self._window is None:
             self._window = self._blank.unused()
-        return [ticket, self._window.take(cost, now_ns)]
+        return [receipt, self._window.take(cost, now_ns)]
 
-    def settle(self, ticket: list[Any], cost: int, now_ns: int) -> None:
+    def settle(self, receipt: list[Any], cost: int, now_ns: int) -> None:
         """Correct the cost of a start in the window, and in the pace as far as it is ahead of time."""
-        if ticket and isinstance(ticket[0], list):
-            pace, entry = ticket
+        if receipt and isinstance(receipt[0], list):
+            pace, entry = receipt
             super().settle(pace, cost, now_ns)
             if self._window is not None:
                 self._window.settle(entry, cost, now_ns)
@@ -85,16 +85,16 @@ class ExactPacedLimit(PacedLimit):
         """Always True, as for its window."""
         return True
 
-    def take_effect(self, ticket: list[Any], now_ns: int) -> None:
+    def take_effect(self, receipt: list[Any], now_ns: int) -> None:
         """Record that a start has taken effect by ``now_ns``."""
-        if self._window is not None and ticket and isinstance(ticket[0], list):
-            entry = ticket[1]
+        if self._window is not None and receipt and isinstance(receipt[0], list):
+            entry = receipt[1]
             self._window.take_effect(entry, min(now_ns, entry[0][0] + CALL_NS))
 
-    def defer(self, ticket: list[Any], effects: Effects) -> None:
+    def defer(self, receipt: list[Any], effects: Effects) -> None:
         """Defer the effect of a start until ``effects`` begin."""
-        if self._window is not None and ticket and isinstance(ticket[0], list):
-            self._window.defer(ticket[1], effects)
+        if self._window is not None and receipt and isinstance(receipt[0], list):
+            self._window.defer(receipt[1], effects)
 
     def when(self, cost: int, now_ns: int) -> int | None:
         """Return when a start is admitted, whatever its cost."""

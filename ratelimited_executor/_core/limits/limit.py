@@ -29,22 +29,22 @@ if TYPE_CHECKING:
     from ratelimited_executor._core.limits.effects import Effects
     from ratelimited_executor._core.permits.rates import Rate
 
-__all__ = ["Limit", "Taken", "Ticket", "starts_until", "step_and_unit"]
+__all__ = ["Limit", "Receipt", "Taken", "step_and_unit"]
 
 
 class Taken(Protocol):
-    """The counterpart of a ticket: the limit or grid that a start was charged to."""
+    """The counterpart of a receipt: the limit or grid that a start was charged to."""
 
-    def settle(self, ticket: Any, cost: int, now_ns: int) -> None:
+    def settle(self, receipt: Any, cost: int, now_ns: int) -> None:
         """Correct the cost of a start."""
         ...
 
-    def take_effect(self, ticket: Any, now_ns: int) -> None:
+    def take_effect(self, receipt: Any, now_ns: int) -> None:
         """Record that a start takes effect only now."""
         ...
 
 
-Ticket = tuple[str, Taken, Any]  # resource, the limit or grid charged, and its own ticket of the start
+Receipt = tuple[str, Taken, Any]  # resource, the limit or grid charged, and its own receipt of the start
 
 
 class Limit(ABC):
@@ -57,7 +57,12 @@ class Limit(ABC):
     @property
     @abstractmethod
     def cost_max(self) -> int | None:
-        """The largest cost that is ever admitted; None if any cost is, sooner or later."""
+        """The largest cost that is ever admitted, sooner or later; None if any cost is."""
+
+    @property
+    def is_paid_afterwards(self) -> bool:
+        """True if a start is admitted whatever it costs, and the next one waits until it is paid for."""
+        return False
 
     @abstractmethod
     def count(self, now_ns: int) -> int:
@@ -75,10 +80,10 @@ class Limit(ABC):
 
     @abstractmethod
     def take(self, cost: int, now_ns: int) -> Any:
-        """Record a start; return its ticket, which identifies it to the methods below."""
+        """Record a start; return its receipt, which identifies it to the methods below."""
 
     @abstractmethod
-    def settle(self, ticket: Any, cost: int, now_ns: int) -> None:
+    def settle(self, receipt: Any, cost: int, now_ns: int) -> None:
         """Correct the cost of a start afterwards, more than once if needed; lapsed permits are not given back."""
 
     @property
@@ -91,10 +96,10 @@ class Limit(ABC):
         """True if a start counts from its effect: then :meth:`take_effect` or :meth:`defer` is called for each."""
         return False
 
-    def take_effect(self, ticket: Any, now_ns: int) -> None:  # noqa: B027  # it matters to few limits
+    def take_effect(self, receipt: Any, now_ns: int) -> None:  # noqa: B027  # it matters to few limits
         """Record that a start takes effect only now; may be called again, or after :meth:`defer`."""
 
-    def defer(self, ticket: Any, effects: Effects) -> None:  # noqa: B027  # as above
+    def defer(self, receipt: Any, effects: Effects) -> None:  # noqa: B027  # as above
         """Defer the effect of a start: add a part to ``effects`` that hears of it."""
 
     # Forecasts.
@@ -117,6 +122,13 @@ class Limit(ABC):
     @abstractmethod
     def count_until(self, now_ns: int, end_ns: int) -> int:
         """Estimate how many starts of cost 1 are admitted in [``now_ns``, ``end_ns``)."""
+
+    def starts_until(self, cost: int, now_ns: int, end_ns: int) -> int:
+        """Estimate how many starts of a cost are admitted in [``now_ns``, ``end_ns``)."""
+        count = self.count_until(now_ns, end_ns)
+        if cost <= 1 or count <= 0:
+            return count
+        return -(-count // cost) if self.is_paid_afterwards else count // cost
 
     @property
     def is_by_wall_clock(self) -> bool:
@@ -157,14 +169,6 @@ class Limit(ABC):
     def unpack(self, numbers: Sequence[int], now_ns: int) -> None:
         """Adopt the packed state of a limit of this class, as :meth:`change_to` does; call on a new limit."""
         raise NotImplementedError
-
-
-def starts_until(limit: Limit, cost: int, now_ns: int, end_ns: int) -> int:
-    """Estimate how many starts of a cost a limit admits in [``now_ns``, ``end_ns``)."""
-    count = limit.count_until(now_ns, end_ns)
-    if cost <= 1 or count <= 0:
-        return count
-    return -(-count // cost) if limit.cost_max is None else count // cost  # None: any cost is admitted at once
 
 
 def step_and_unit(rate: Rate) -> tuple[int, int]:

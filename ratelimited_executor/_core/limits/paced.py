@@ -44,8 +44,8 @@ class PacedLimit(Limit):
         self.slack_ns = slack_ns
         self._next = 0  # the theoretical time, in nanoseconds times _step, so that it is a whole number
         self._step, self._unit = 0, 1
-        self._last: list[int] | None = None  # the ticket of the last start
-        self.set_rate(rate, 0)
+        self._last: list[int] | None = None  # the receipt of the last start
+        self._set_rate(rate, 0)
 
     def unused(self) -> Self:
         """Return another limit of the same rate, with nothing taken: ten times cheaper than a new one."""
@@ -54,7 +54,7 @@ class PacedLimit(Limit):
         other._next, other._last = 0, None
         return other
 
-    def set_rate(self, rate: Rate, now_ns: int) -> None:
+    def _set_rate(self, rate: Rate, now_ns: int) -> None:
         """Put another rate in force: the unpaid part of earlier costs is paid at the new rate.
 
         At a rate of 0, and while there is no limit, nothing is paid.
@@ -66,13 +66,18 @@ class PacedLimit(Limit):
 
     def change_to(self, other: Self, now_ns: int) -> None:
         """Adopt the rate and the slack of another pace."""
-        self.set_rate(other.rate, now_ns)
+        self._set_rate(other.rate, now_ns)
         self.slack_ns = other.slack_ns
 
     @property
-    def cost_max(self) -> None:
-        """Any cost is admitted."""
-        return
+    def cost_max(self) -> int | None:
+        """None, as any cost is admitted; 0 at a rate of 0."""
+        return 0 if self.rate.is_zero else None
+
+    @property
+    def is_paid_afterwards(self) -> bool:
+        """Always True."""
+        return True
 
     def count(self, now_ns: int) -> int:
         """Count the starts of cost 1 that are admitted now."""
@@ -95,23 +100,23 @@ class PacedLimit(Limit):
         if not cost:
             return [0, unit]
         self._next = self._due(now_ns) + cost * unit
-        self._last = ticket = [cost * unit, unit]
-        return ticket
+        self._last = receipt = [cost * unit, unit]
+        return receipt
 
-    def settle(self, ticket: list[int], cost: int, now_ns: int) -> None:
+    def settle(self, receipt: list[int], cost: int, now_ns: int) -> None:
         """Correct the cost of a start; only the last start can have time ahead to give back."""
-        if self.rate.is_unlimited or not ticket:
+        if self.rate.is_unlimited or not receipt:
             return
-        charged, unit = ticket
+        charged, unit = receipt
         charged = charged * self._unit // unit
         change = cost * self._unit - charged
         if change < 0:
-            ahead = max(0, self._next - now_ns * self._step) if ticket is self._last else 0
+            ahead = max(0, self._next - now_ns * self._step) if receipt is self._last else 0
             change = -min(-change, ahead)
         elif not charged and change:
-            self._next, self._last = self._due(now_ns), ticket
+            self._next, self._last = self._due(now_ns), receipt
         self._next += change
-        ticket[:] = charged + change, self._unit
+        receipt[:] = charged + change, self._unit
 
     def when(self, cost: int, now_ns: int) -> int | None:
         """Return when a start is admitted, whatever its cost."""
@@ -156,7 +161,7 @@ class PacedLimit(Limit):
         rate, is_same = self.rate, (step, unit) == (self._step, self._unit)
         self._next, self._step, self._unit = due_ns * max(1, step) + rest, step, unit
         if not is_same:  # else a start that is overdue by less than the slack stays so
-            self.set_rate(rate, now_ns)
+            self._set_rate(rate, now_ns)
 
     def _due(self, now_ns: int) -> int:
         """Return when the next start is due, in nanoseconds times ``_step``: now if overdue by more than the slack."""

@@ -74,21 +74,21 @@ class QuotaLimit(Limit):
         self._used[self._begin_ns] += cost
         return [self._begin_ns, cost]
 
-    def settle(self, ticket: list[int], cost: int, now_ns: int) -> None:  # noqa: ARG002  # as above
+    def settle(self, receipt: list[int], cost: int, now_ns: int) -> None:  # noqa: ARG002  # as above
         """Correct the cost of a start in its period."""
-        begin_ns, charged = ticket
+        begin_ns, charged = receipt
         if begin_ns in self._used:
             self._used[begin_ns] += cost - charged
-            ticket[1] = cost
+            receipt[1] = cost
 
-    def take_effect(self, ticket: list[int], now_ns: int) -> None:
+    def take_effect(self, receipt: list[int], now_ns: int) -> None:
         """Record that a start has taken effect only now: it counts in the present period, which may be a later one."""
         self._enter()
-        begin_ns, charged = ticket
+        begin_ns, charged = receipt
         if begin_ns < self._begin_ns:
-            self.settle(ticket, 0, now_ns)
+            self.settle(receipt, 0, now_ns)
             self._used[self._begin_ns] += charged
-            ticket[:] = self._begin_ns, charged
+            receipt[:] = self._begin_ns, charged
 
     def when(self, cost: int, now_ns: int) -> int | None:
         """Return when a start of a cost is admitted."""

@@ -40,7 +40,7 @@ class TokenBucketLimit(Limit):
         self._step, self._unit = 0, 1
         self._content = depth
         self._gained = 0  # all permits gained so far, including overflow and permits given back
-        self.set_rate(rate, now_ns)
+        self._set_rate(rate, now_ns)
 
     def set_depth(self, depth: int, now_ns: int) -> None:
         """Change the maximum number of permits."""
@@ -49,7 +49,7 @@ class TokenBucketLimit(Limit):
         self.depth = depth
         self._content = min(self._content, depth * self._unit)
 
-    def set_rate(self, rate: Rate, now_ns: int) -> None:
+    def _set_rate(self, rate: Rate, now_ns: int) -> None:
         """Refill at another rate from now on."""
         self._fill(now_ns)
         self.rate = rate
@@ -60,7 +60,7 @@ class TokenBucketLimit(Limit):
 
     def change_to(self, other: Self, now_ns: int) -> None:
         """Adopt the rate and the depth of another bucket."""
-        self.set_rate(other.rate, now_ns)
+        self._set_rate(other.rate, now_ns)
         self.set_depth(other.depth, now_ns)
 
     @property
@@ -83,22 +83,22 @@ class TokenBucketLimit(Limit):
         self._content -= cost * self._unit
         return [cost, self._content, self._gained, self._unit]
 
-    def settle(self, ticket: list[int], cost: int, now_ns: int) -> None:
+    def settle(self, receipt: list[int], cost: int, now_ns: int) -> None:
         """Correct the cost of a start.
 
         Permits given back would have been in the bucket since the start, and some would have overflowed. The maximum
         overflow is lost: the one that would have occurred if no other start had taken permits meanwhile.
         """
-        if self.rate.is_unlimited or not ticket:
+        if self.rate.is_unlimited or not receipt:
             return
-        charged, content, gained, unit = ticket
+        charged, content, gained, unit = receipt
         self._fill(now_ns)
         content, gained = -(content * self._unit // -unit), gained * self._unit // unit
         change = (charged - cost) * self._unit
         back = max(0, min(change, self.depth * self._unit - content - (self._gained - gained)))
         self._content += back if change > 0 else change
-        self._gained += back  # for other tickets: these permits would have overflowed before theirs
-        ticket[:] = cost, content + change, gained + back, self._unit
+        self._gained += back  # for other receipts: these permits would have overflowed before theirs
+        receipt[:] = cost, content + change, gained + back, self._unit
 
     def when(self, cost: int, now_ns: int) -> int | None:
         """Return when a start of a cost is admitted."""
@@ -133,7 +133,7 @@ class TokenBucketLimit(Limit):
         """Adopt the content of another bucket."""
         rate, depth = self.rate, self.depth
         self._at_ns, self._content, self._gained, self._step, self._unit, self.depth = numbers
-        self.set_rate(rate, now_ns)
+        self._set_rate(rate, now_ns)
         self.set_depth(depth, now_ns)
 
     def _fill(self, now_ns: int) -> None:

@@ -66,7 +66,7 @@ class WindowLimit(WindowFields, Limit):
         self.used = self._leaving = 0
         self._edge_ns: int | None = None  # starts before this time leave by the end asked about last, and cost _leaving
         self.permits = self._width_ns = self._grain_ns = 0
-        self.set_rate(rate, 0)
+        self._set_rate(rate, 0)
 
     def unused(self) -> Self:
         """Return a window of the same rate without any start."""
@@ -74,7 +74,7 @@ class WindowLimit(WindowFields, Limit):
         other._log, other._pending, other.used, other._edge_ns = deque(), [], 0, None  # noqa: SLF001  # a copy of itself
         return other
 
-    def set_rate(self, rate: Rate, now_ns: int) -> None:
+    def _set_rate(self, rate: Rate, now_ns: int) -> None:
         """Put another rate in force; starts in the old window count in the new one.
 
         A rate of 0 pauses, and an infinite rate lifts the limit: neither has a window, and the old window is kept.
@@ -90,7 +90,7 @@ class WindowLimit(WindowFields, Limit):
 
     def change_to(self, other: Self, now_ns: int) -> None:
         """Put the rate of another window in force."""
-        self.set_rate(other.rate, now_ns)
+        self._set_rate(other.rate, now_ns)
 
     @property
     def counts_effects(self) -> bool:
@@ -140,41 +140,41 @@ class WindowLimit(WindowFields, Limit):
         self._log.append(entry)
         return [entry, cost]
 
-    def settle(self, ticket: list[Any], cost: int, now_ns: int) -> None:
+    def settle(self, receipt: list[Any], cost: int, now_ns: int) -> None:
         """Correct the cost of a start, unless it has left the window."""
-        entry, charged = ticket
+        entry, charged = receipt
         if entry[0] >= 0:
             entry[1] += cost - charged
             self.used += cost - charged
             self._edge_ns = None
-            ticket[1] = cost
+            receipt[1] = cost
         elif entry[0] <= _UNCHARGED and _UNCHARGED - entry[0] > now_ns - self._width_ns:
-            ticket[:] = self.take(cost, now_ns)
+            receipt[:] = self.take(cost, now_ns)
 
-    def take_effect(self, ticket: list[Any], now_ns: int) -> None:
+    def take_effect(self, receipt: list[Any], now_ns: int) -> None:
         """Record that a start has taken effect only now; if it is later than the margin, it counts from now on."""
-        entry, charged = ticket
+        entry, charged = receipt
         if charged <= 0 or now_ns - entry[0] <= self._margin_ns or self.permits == UNLIMITED:
             return
         if entry[1] == charged and entry[0] >= 0:
             entry[0] = now_ns
             return
-        self.settle(ticket, 0, now_ns)
-        ticket[:] = self.take(charged, now_ns)
+        self.settle(receipt, 0, now_ns)
+        receipt[:] = self.take(charged, now_ns)
 
-    def defer(self, ticket: list[Any], effects: Effects) -> None:
+    def defer(self, receipt: list[Any], effects: Effects) -> None:
         """Defer the effect of a start until ``effects`` begin; it counts meanwhile."""
-        entry, charged = ticket
+        entry, charged = receipt
         if charged <= 0 or self.permits == UNLIMITED:
             return
         if entry[1] == charged and entry[0] >= 0:
             entry[0] = PENDING
         else:  # it shares its entry, or has left the window
-            self.settle(ticket, 0, 0)
+            self.settle(receipt, 0, 0)
             entry = [PENDING, charged]
             self._log.append(entry)
             self.used += charged
-            ticket[:] = entry, charged
+            receipt[:] = entry, charged
         effects.append(PendingEntry(entry))
 
     def when(self, cost: int, now_ns: int) -> int | None:
@@ -247,7 +247,7 @@ class WindowLimit(WindowFields, Limit):
         self._width_ns = numbers[0]
         self._log.extend([time, amount] for time, amount in zip(numbers[1::2], numbers[2::2], strict=True))
         self.used, self._edge_ns = sum(numbers[2::2]), None
-        self.set_rate(self.rate, now_ns)
+        self._set_rate(self.rate, now_ns)
 
     def trial(self, time_ns: Callable[[], int] | None = None) -> Self:  # noqa: ARG002  # it reads no clock
         """Return a copy for questions about the future."""

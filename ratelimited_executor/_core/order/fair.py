@@ -9,7 +9,7 @@ starts first. While a key has waiting tasks, S = F_k. The first task of a key wi
 with s the smallest start tag of all waiting tasks, and v the *virtual time*. It advances by c / W with each start, W
 the sum of the weights of all keys with tasks, and is never less than the start tag of a started task.
 
-Law: over any stretch in which keys f and g both have waiting tasks,
+Law: over any span in which keys f and g both have waiting tasks,
 
     | cost(f) / w_f  -  cost(g) / w_g |  <=  c_f / w_f  +  c_g / w_g
 

@@ -78,7 +78,7 @@ class ReadyFair:
         """Add a record whose due time has come: O(log keys) if its key had none waiting, else O(1)."""
         record._place = self
         rank = (-record.priority, record._class)
-        key = record._key  # its lane, if it needs slots
+        key = record._key  # its line, if it needs slots
         if self._clock.fair.by is not None:
             key = self._key_by(key, record.name, record._due, rank, record.cost, (record, 0))
             if record._place is not self:  # the user function has cancelled it
@@ -532,7 +532,7 @@ def _leave(heap: list[tuple[float, int, Flow]], flow: Flow) -> None:
 def _key_of(item: Any) -> Hashable:
     if type(item) is Run:
         return item.source.key
-    return item._key  # type: ignore[no-any-return]  # its lane, if it needs slots
+    return item._key  # type: ignore[no-any-return]  # its line, if it needs slots
 
 
 def _cost_of(item: Any) -> int:

@@ -88,7 +88,7 @@ class ExactGrid(PermitGrid):
     def set_rate(self, rate: Rate, now_ns: int) -> None:
         """Put ``rate`` in force: starts in the last window of the new rate count against it at once."""
         super().set_rate(rate, now_ns)
-        self._log.set_rate(window_of(rate), now_ns)
+        self._log.change_to(WindowLimit(window_of(rate), reading_ns=0), now_ns)
 
     def usable(self, now_ns: int) -> int:
         """Count the permits that may be taken at ``now_ns``; they stay usable until :attr:`usable_until_ns`."""
@@ -123,7 +123,7 @@ class ExactGrid(PermitGrid):
         if self._void_to is not None:  # the newest permit, late: the pace continues from here
             self._slip(self._first, self._looked_ns)
         self._next = self._first = self._first + count
-        self.open_ticket = self._log.take(count, now_ns or self._looked_ns)
+        self.open_receipt = self._log.take(count, now_ns or self._looked_ns)
 
     def begin_at(self, time_ns: int) -> None:
         """Move the grid so that its newest permit comes up at a time; do nothing if that permit was taken."""
@@ -134,36 +134,36 @@ class ExactGrid(PermitGrid):
 
     def take_effect(self, now_ns: int) -> None:
         """Record that the starts decided last have taken effect by ``now_ns``."""
-        ticket = self.open_ticket
-        if ticket is not None:
-            self.open_ticket = None
-            entry = ticket[0]
+        receipt = self.open_receipt
+        if receipt is not None:
+            self.open_receipt = None
+            entry = receipt[0]
             now_ns = min(now_ns, entry[0] + CALL_NS)
-            if entry[1] == ticket[1] and entry[0] >= 0:
+            if entry[1] == receipt[1] and entry[0] >= 0:
                 entry[0] = now_ns
             else:  # starts at one time share an entry
-                self._log.take_effect(ticket, now_ns)
+                self._log.take_effect(receipt, now_ns)
 
     def defer(self, effects: Effects) -> None:
         """Defer the effect of the last start until ``effects`` begin."""
-        ticket = self.open_ticket
-        if ticket is not None:
-            self.open_ticket = None
-            self._log.defer(ticket, effects)
+        receipt = self.open_receipt
+        if receipt is not None:
+            self.open_receipt = None
+            self._log.defer(receipt, effects)
 
     def charge(self, cost: int) -> list[Any]:
         """Set the total cost of the last start, which counts in its window."""
-        ticket: list[Any] = super().charge(cost)
-        entry = self.open_ticket
+        receipt: list[Any] = super().charge(cost)
+        entry = self.open_receipt
         if entry is not None:
             self._log.settle(entry, cost, self._looked_ns)
-        return [*ticket, entry]
+        return [*receipt, entry]
 
-    def settle(self, ticket: list[Any], cost: int, now_ns: int) -> None:
+    def settle(self, receipt: list[Any], cost: int, now_ns: int) -> None:
         """Correct the cost of a start: in the grid as far as permits have not come up, and in the window."""
-        entry = ticket.pop()
-        super().settle(ticket, cost, now_ns)
-        ticket.append(entry)
+        entry = receipt.pop()
+        super().settle(receipt, cost, now_ns)
+        receipt.append(entry)
         if entry is not None:
             self._log.settle(entry, cost, now_ns)
 
@@ -188,7 +188,7 @@ class ExactGrid(PermitGrid):
         """Return a copy for questions about the future."""
         other = super().trial()
         other._log = self._log.trial()  # noqa: SLF001  # a copy of itself
-        other.open_ticket = None  # only the original reports effects
+        other.open_receipt = None  # only the original reports effects
         return other
 
     def _slip(self, number: int, when_ns: int) -> None:

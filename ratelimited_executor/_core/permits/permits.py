@@ -3,7 +3,7 @@
 Theory. The *phase* Phi(t) is the integral of the rate since the epoch; permit p comes up when Phi(t) = p. While the
 rate never changes, Phi(t) = t x rate, so every process with the same rate sees the same grid; a change of the rate
 keeps the phase. An interval [s, e) owns the permits ceil(Phi(s)) ... ceil(Phi(e)) - 1: fractional rates are exact over
-any stretch, and nothing is carried over.
+any span, and nothing is carried over.
 
 Each start takes one permit whose time has come. A permit may be taken until ``slack`` after its time; the newest permit
 stays until the next comes up, so that an idle executor starts at once. A start at ``t`` that is more than ``slack``
@@ -52,7 +52,7 @@ _PHASE_UNIT: Final = 1 << 32  # phases are integers in parts of it, so that a gr
 
 
 class Piece(NamedTuple):
-    """A stretch of constant rate: Phi(t) = (base + (t - start) * step) / unit."""
+    """A span of constant rate: Phi(t) = (base + (t - start) * step) / unit."""
 
     start: int
     base: int
@@ -105,7 +105,7 @@ class PermitGrid(GridFields):
         self._void_to = None  # the value for _next if a late permit is taken
         self._log = None  # of the starts in the last window, for permits that keep one
         self._looked_ns = now_ns  # the time of the last usable(), for those permits
-        self.open_ticket = None  # of the latest starts, until their effect is reported: likewise
+        self.open_receipt = None  # of the latest starts, until their effect is reported: likewise
         # Piece, number and time of the permit whose time was computed last: after a permit is taken, the time of the
         # next is asked for, and again when that one is counted.
         self._timed: tuple[Piece | None, int, int] = (None, 0, 0)
@@ -158,7 +158,7 @@ class PermitGrid(GridFields):
     decides_each: Final = False  # True if each start is decided separately
     is_by_tickets: Final = False
     is_foreseeable: Final = True  # True if a trial can forecast
-    tickets: Final = ()  # of limits that settle starts: there are none
+    receipts: Final = ()  # of limits that settle starts: there are none
 
     @property
     def is_stopped(self) -> bool:
@@ -224,14 +224,14 @@ class PermitGrid(GridFields):
         self._void_to = None
 
     def charge(self, cost: int) -> list[int]:
-        """Set the total cost of the last start, which uses up the following permits; return its ticket."""
+        """Set the total cost of the last start, which uses up the following permits; return its receipt."""
         self._next += (cost - 1) * self.peers
         self._last = self._first
         return [self._next, cost]
 
-    def settle(self, ticket: list[int], cost: int, now_ns: int) -> None:
+    def settle(self, receipt: list[int], cost: int, now_ns: int) -> None:
         """Correct the cost of a start; only the last start can have permits ahead to give back."""
-        end, charged = ticket
+        end, charged = receipt
         change = cost - charged
         is_last = end == self._next
         if change < 0 and self._pieces:
@@ -240,7 +240,7 @@ class PermitGrid(GridFields):
             change = -min(-change, ahead)
         self._next += change * self.peers
         self._last = self._first
-        ticket[:] = self._next if is_last else end, charged + change
+        receipt[:] = self._next if is_last else end, charged + change
 
     def begin_at(self, time_ns: int) -> None:
         """Do nothing: the law is one of this grid."""

@@ -149,7 +149,7 @@ class TaskQueue(PlainQueue):
         # The first task, as (source, item), if no ticket held is enough for it: the next ticket is for this task.
         self.unmet: tuple[Any, Any] | None = None
         self._beyond: Calendar | None = None  # the calendar whose first task costs more than is ever admitted
-        self._tickets: list[tuple[str, Any, Any]] = []  # for costs and key of the last charge
+        self._receipts: list[tuple[str, Any, Any]] = []  # for costs and key of the last charge
         self.note_order()
         if order is not default_order or gate is not None:
             self.set_order(order)
@@ -271,7 +271,7 @@ class TaskQueue(PlainQueue):
         self.passing = self.expiry.passing(number, self.interval_end, self.spread) if is_passing else []
         if self.permits.is_by_wall_clock:
             self.admission.forget()
-        self._tickets = []  # else the last key would be known until the next start
+        self._receipts = []  # else the last key would be known until the next start
         if self.gate is not None and self.gate.forget_time() is not None:
             self.chores.append(self.gate.sweep_steps(self.timeline.to_ns(now)))
 
@@ -397,47 +397,47 @@ class TaskQueue(PlainQueue):
         return calendar
 
     def _charge_record(self, record: Any, now: float) -> None:
-        """Charge the start of a record for its cost beyond the permit, and keep the tickets for settling."""
+        """Charge the start of a record for its cost beyond the permit, and keep the receipts for settling."""
         options = record._options
         charge = options.charge
         key = record._key
         if charge is None:
             self._charge(key, None, 1, now)
         else:
-            tickets = self._charge(key, charge.needs, record.cost, now)
+            receipts = self._charge(key, charge.needs, record.cost, now)
             if self.costs is not None:
-                charge.tickets = tickets
+                charge.receipts = receipts
                 charge.share = None if self._fair_clock is None else self._fair_clock.last
         if key is not None and self.gate is not None:
             self.gated.add(record)
-        if options.lane is not None:
-            options.lane.waiting_count -= 1
-            self.slots_of[record] = options.lane.slots.take()
+        if options.line is not None:
+            options.line.waiting_count -= 1
+            self.slots_of[record] = options.line.slots.take()
 
     def _charge(
         self, key: Hashable, needs: Mapping[str, int] | None, cost: int, now: float
     ) -> list[tuple[str, Any, Any]]:
-        """Charge a start at loop time ``now`` for its cost beyond the permit, to limits and key; return the tickets."""
-        tickets: list[tuple[str, Any, Any]] = []
+        """Charge a start at loop time ``now`` for its cost beyond the permit, to limits and key; return the receipts."""
+        receipts: list[tuple[str, Any, Any]] = []
         if needs is not None and self.costs is not None:
-            tickets = self.costs.charge(needs)
+            receipts = self.costs.charge(needs)
             self.admission.forget()  # permits counted before may be used up by now
         if key is not None and self.gate is not None:
-            ticket = self.gate.start(key, cost, self.timeline.to_ns(now))
-            if ticket is not None:
-                tickets.append((PERMITS, *ticket))
-        self._tickets = tickets
-        return tickets
+            receipt = self.gate.start(key, cost, self.timeline.to_ns(now))
+            if receipt is not None:
+                receipts.append((PERMITS, *receipt))
+        self._receipts = receipts
+        return receipts
 
-    def tickets(self, options: Any) -> list[tuple[str, Any, Any]]:
-        """Return the tickets of the record taken last, as (resource, limit, ticket); some may appear twice.
+    def receipts(self, options: Any) -> list[tuple[str, Any, Any]]:
+        """Return the receipts of the record taken last, as (resource, limit, receipt); some may appear twice.
 
         Args:
             options: the options of the record; None if it has none.
         """
         is_own = options is not None and (options.charge is not None or options.key is not None)
-        own = self._tickets if is_own else []
-        return [*self.permits.tickets, *own]
+        own = self._receipts if is_own else []
+        return [*self.permits.receipts, *own]
 
     def _drop_beyond(self) -> None:
         """Remove the first task, whose cost is never admitted since a rate was lowered: all others wait behind it."""

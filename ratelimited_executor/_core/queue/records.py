@@ -10,7 +10,7 @@ from ratelimited_executor._kernel.records import PERMITS, Record
 if TYPE_CHECKING:
     from collections.abc import Hashable, Mapping
 
-    from ratelimited_executor._core.slots.lanes import SlotLane
+    from ratelimited_executor._core.slots.lines import SlotLine
 
 __all__ = ["PERMITS", "Charge", "KeyOptions", "Options", "StandIn", "TaskRecord", "TriedOnce"]
 
@@ -31,7 +31,7 @@ class TaskRecord(Record):
     def _key(self) -> Hashable:
         """The key in its stored form; see ``_core/keys/keys.py``."""
         options = self._options
-        return None if options is None else options.key if options.lane is None else options.lane
+        return None if options is None else options.key if options.line is None else options.line
 
     @property
     def cost(self) -> int:
@@ -78,15 +78,15 @@ class Charge:
     Attributes:
         needs: the amount of each resource, including the executor's own permits; the actual amount once settled.
         reserved: the amounts reserved before the start, which another attempt takes again.
-        tickets: the tickets of the limits, for settling the cost; None before the start.
-        share: the ticket of a fair order, for settling the cost.
+        receipts: the receipts of the limits, for settling the cost; None before the start.
+        share: what a fair order has charged, for settling the cost.
     """
 
-    __slots__ = ("needs", "reserved", "share", "tickets")
+    __slots__ = ("needs", "receipts", "reserved", "share")
 
     def __init__(self, needs: Mapping[str, int]) -> None:
         self.needs = self.reserved = needs
-        self.tickets: Any = None
+        self.receipts: Any = None
         self.share: Any = None
 
 
@@ -108,7 +108,7 @@ class _Nothing:
         charge: the cost of its start; None for one permit.
         attempts: its attempts so far and their limits; None if it is not retried.
         entry: its entry in the index of tasks that may be dropped; None if it is not there.
-        lane: the lane of tasks that need the same slots; None if it needs none. It replaces the key where tasks wait.
+        line: the line of tasks that need the same slots; None if it needs none. It replaces the key where tasks wait.
         resumed: what a lapsed start would have run, with its context: the next one runs it; None if the call is to be made.
     """
 
@@ -128,7 +128,7 @@ class _Nothing:
     charge: Charge | None = None
     attempts: Any = None
     entry: Any = None
-    lane: SlotLane | None = None
+    line: SlotLine | None = None
     resumed: Any = None
 
 
@@ -145,7 +145,7 @@ class Options(_Nothing):
     """The rare options of a task; :class:`_Nothing` documents them."""
 
     __slots__ = (
-        "attempts", "charge", "deadline", "entry", "expires", "expiry_index", "in_thread", "key", "lane", "name", "on_time",
+        "attempts", "charge", "deadline", "entry", "expires", "expiry_index", "in_thread", "key", "line", "name", "on_time",
         "own_context", "priority", "resumed", "run_timeout", "wall",
     )  # fmt: skip
 
@@ -178,5 +178,5 @@ class Options(_Nothing):
         self.charge = charge
         self.attempts = attempts
         self.entry = None
-        self.lane = None
+        self.line = None
         self.resumed = None

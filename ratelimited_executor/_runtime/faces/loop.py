@@ -16,8 +16,8 @@ from ratelimited_executor._kernel.timeline import FAR_SECONDS
 from ratelimited_executor._runtime.arguments import callable_of, number_of
 from ratelimited_executor._runtime.faces.base import ExecutorBase
 from ratelimited_executor._runtime.faces.tasks import check_context
+from ratelimited_executor._runtime.task.call_site import with_call_site
 from ratelimited_executor._runtime.task.handles import CallHandle
-from ratelimited_executor._runtime.task.traced import traced
 from ratelimited_executor._runtime.time.clock import next_tick
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ class LoopFace(ExecutorBase):
         engine: Intake = self._engine  # type: ignore[assignment]  # its home thread is this one: it is open
         if self._home._thread_id != _thread_id():
             engine = self._admit()
-            callback = traced(engine.loop, callback)
+            callback = with_call_site(engine.loop, callback)
         queue = engine.queue
         calendar = queue.on_time
         try:
@@ -97,7 +97,7 @@ class LoopFace(ExecutorBase):
     ) -> CallHandle:
         """Call ``callback(*args)`` at the loop time ``when``, as ``loop.call_at`` does; the past is due now."""
         engine = self._admit()
-        return _place(engine, number_of("when", when), traced(engine.loop, callback), args, context)
+        return _place(engine, number_of("when", when), with_call_site(engine.loop, callback), args, context)
 
     @two_bodies
     def call_soon(
@@ -107,7 +107,7 @@ class LoopFace(ExecutorBase):
         engine: Intake = self._engine  # type: ignore[assignment]  # its home thread is this one: it is open
         if self._home._thread_id != _thread_id():
             engine = self._admit()
-            callback = traced(engine.loop, callback)
+            callback = with_call_site(engine.loop, callback)
         if not callable(callback):
             callable_of("callback", callback)  # type: ignore[unreachable]  # not every caller is type-checked
         kept = engine.contexts.capture() if context is None else (check_context(context),)
@@ -126,7 +126,7 @@ class LoopFace(ExecutorBase):
         """
         engine = self._started().engine
         callable_of("callback", callback)
-        call = traced(engine.loop, callback)
+        call = with_call_site(engine.loop, callback)
 
         def place() -> None:
             self.call_soon(

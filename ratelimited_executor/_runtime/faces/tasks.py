@@ -31,9 +31,9 @@ from ratelimited_executor._runtime.faces.base import ExecutorBase
 from ratelimited_executor._runtime.limits.policy import check_key_rate, limit_of_key, rule_of
 from ratelimited_executor._runtime.limits.slots import slots_of
 from ratelimited_executor._runtime.repeat.retrying import check_retry
+from ratelimited_executor._runtime.task.call_site import with_call_site
 from ratelimited_executor._runtime.task.handles import TaskHandle
 from ratelimited_executor._runtime.task.intake import add_wall
-from ratelimited_executor._runtime.task.traced import traced
 from ratelimited_executor._runtime.threads.futures import FuturesFace, call_on_loop
 
 if TYPE_CHECKING:
@@ -154,8 +154,8 @@ class TaskFace(ExecutorBase):
         handle: TaskHandle[Any] = TaskHandle(
             engine, fn, args, due, rank, engine.contexts.capture() if context is None else context, options
         )
-        if options is not None and options.lane is not None:
-            options.lane.waiting_count += 1
+        if options is not None and options.line is not None:
+            options.line.waiting_count += 1
         if after:
             engine.add(handle)
         else:
@@ -181,8 +181,8 @@ class TaskFace(ExecutorBase):
         handle: TaskHandle[Any] = TaskHandle(
             engine, fn, args, due, TaskClass.OTHER, engine.contexts.capture() if context is None else context, options
         )
-        if options.lane is not None:
-            options.lane.waiting_count += 1
+        if options.line is not None:
+            options.line.waiting_count += 1
         if due >= engine.queue.interval_end:
             add_wall(engine, handle, wall_due)
         else:
@@ -239,8 +239,8 @@ class TaskFace(ExecutorBase):
             engine.contexts.capture() if context is None else context,
             options,
         )
-        if options is not None and options.lane is not None:
-            options.lane.waiting_count += 1
+        if options is not None and options.line is not None:
+            options.line.waiting_count += 1
         engine.add_immediate(handle)
         if options is not None and options.entry is not None:
             self._started().backlog.drop_excess(options.key)
@@ -278,7 +278,7 @@ class TaskFace(ExecutorBase):
         engine: Intake = self._engine  # type: ignore[assignment]  # its home thread is this one: it is open
         if self._home._thread_id != get_ident():
             engine = self._admit()
-            fn = traced(engine.loop, fn)
+            fn = with_call_site(engine.loop, fn)
         if not callable(fn):
             callable_of("fn", fn)  # type: ignore[unreachable]  # not every caller is type-checked
         kept = contextvars.copy_context()
@@ -430,7 +430,7 @@ class Rare(NamedTuple):
         shared: the options of tasks that have a key and nothing else; None without a key.
         within: seconds after the first due time by which the last attempt has to have ended; None for no such deadline.
         slots: the slots that it needs; None if it needs none.
-        keys: the executor's table of keys, which has the lanes of tasks that need slots.
+        keys: the executor's table of keys, which has the lines of tasks that need slots.
     """
 
     key: Any
@@ -475,7 +475,7 @@ def make_options(
         if rare.within is not None:
             made.expires = rare.within if made.expires is None else min(made.expires, rare.within)
         if rare.slots is not None:
-            made.lane = rare.keys.lane_of(rare.key, rare.slots, made.priority)
+            made.line = rare.keys.line_of(rare.key, rare.slots, made.priority)
     return made
 
 

@@ -245,7 +245,7 @@ class Insights(Protocol):
 
 def statistics(parts: Insights) -> Statistics:
     """Return the counts of an executor's tasks."""
-    parts.accounts.settle()
+    parts.accounts.catch_up()
     now_ns = parts.moments.ns()
     combined = parts.limits.combined
     return Statistics(
@@ -546,7 +546,7 @@ def _hold_by_key(
 def _slots_of(handle: TaskHandle[Any]) -> str:
     """Name the pools whose slots a task needs, and their holders."""
     texts = []
-    for now in handle._options.lane.statistics():  # type: ignore[union-attr]  # it has waited for some
+    for now in handle._options.line.statistics():  # type: ignore[union-attr]  # it has waited for some
         names = ", ".join(holder.name for holder in now.holders)
         limit = "an unknown limit" if now.limit is None else now.limit
         held = f"{now.held} of {limit} held{f' by {names}' if names else ''}"

@@ -36,7 +36,7 @@ def waiting_handles(
     queue: TaskQueue, accounts: Accounts, limit: int | None
 ) -> list[tuple[TaskView, TaskHandle[Any] | None]]:
     """Return views of at most ``limit`` waiting tasks, each with its handle if it has one: O(limit)."""
-    accounts.settle()
+    accounts.catch_up()
     return list(islice(_walk(queue), limit))
 
 

@@ -130,7 +130,7 @@ class Engine(EngineFields):
         """Return the loop time, and open its interval."""
         now = self.monotonic()
         if now >= self.queue.end:
-            self.accounts.settle()
+            self.accounts.catch_up()
             self.queue.enter(now, self._wall())
         return now
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ratelimited_executor._core.queue.queue import TaskQueue
     from ratelimited_executor._core.slots.asking import SlotAsker
     from ratelimited_executor._core.slots.keeping import SlotKeeper
-    from ratelimited_executor._core.slots.lanes import SlotLane
+    from ratelimited_executor._core.slots.lines import SlotLine
     from ratelimited_executor._kernel.contracts import Source
     from ratelimited_executor._kernel.states import TaskState
     from ratelimited_executor._runtime.limits.limits import Limits
@@ -113,8 +113,8 @@ class Keys:
         "_group_limit_of",
         "_group_slots",
         "_keeper",
-        "_lanes",
         "_limits_of_all",
+        "_lines",
         "_loop",
         "_moments",
         "_queue",
@@ -150,7 +150,7 @@ class Keys:
         self._keeper: SlotKeeper | None = None  # of the group's slots, once a key needs some
         self._loop = loop
         self._shared: dict[Hashable, KeyOptions] = {}
-        self._lanes: WeakValueDictionary[Any, SlotLane] = WeakValueDictionary()
+        self._lines: WeakValueDictionary[Any, SlotLine] = WeakValueDictionary()
 
     def refresh(self, limits: KeyLimits, now: float) -> None:
         """Put other limits in force at loop time ``now``, or read the same ones again."""
@@ -223,19 +223,19 @@ class Keys:
     def _left(self, record: TaskRecord) -> None:
         """Record that a task has left without a start."""
         options = record._options
-        if options is not None and options.lane is not None:
-            options.lane.waiting_count -= 1
-            if not options.lane.waiting_count and self._queue.gate is not None:
-                self._queue.gate.leave(options.lane)
+        if options is not None and options.line is not None:
+            options.line.waiting_count -= 1
+            if not options.line.waiting_count and self._queue.gate is not None:
+                self._queue.gate.leave(options.line)
 
-    def lane_of(self, key: Hashable, slots: SlotSet, priority: float) -> SlotLane:
-        """Return the lane of tasks that need slots."""
+    def line_of(self, key: Hashable, slots: SlotSet, priority: float) -> SlotLine:
+        """Return the line of tasks that need slots."""
         name = slots.pools, priority, key
-        lane = self._lanes.get(name)
-        if lane is None:
-            from ratelimited_executor._core.slots.lanes import SlotLane  # noqa: PLC0415  # most programs have no slots
+        line = self._lines.get(name)
+        if line is None:
+            from ratelimited_executor._core.slots.lines import SlotLine  # noqa: PLC0415  # most programs have no slots
 
-            lane = self._lanes[name] = SlotLane(
+            line = self._lines[name] = SlotLine(
                 key,
                 slots.pools,
                 priority=priority,
@@ -244,15 +244,15 @@ class Keys:
                 wake=self._slots_told,
             )
         self.gate()
-        return lane
+        return line
 
-    def _slots_told(self, lane: SlotLane) -> None:
+    def _slots_told(self, line: SlotLine) -> None:
         """Look, in the loop's next turn, for tasks that may start with slots that were handed over."""
-        self._loop.call_soon(self._look_at, lane)
+        self._loop.call_soon(self._look_at, line)
 
-    def _look_at(self, lane: SlotLane) -> None:
+    def _look_at(self, line: SlotLine) -> None:
         if self._queue.gate is not None:
-            self._queue.gate.look_again(lane)
+            self._queue.gate.look_again(line)
             self._wake()
 
     def _limit_of(self, key: Hashable) -> Limit | None:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from ratelimited_executor._core.fleet.budget import TicketBudget
-    from ratelimited_executor._core.limits.limit import Ticket
+    from ratelimited_executor._core.limits.limit import Receipt
     from ratelimited_executor._core.queue.queue import TaskQueue
     from ratelimited_executor._core.queue.records import Charge, TaskRecord
     from ratelimited_executor._runtime.limits.plan import PolicyPlan
@@ -125,14 +125,14 @@ class Limits:
         """Correct the amounts that a task has used; before its start, those that it will use."""
         queue = self._queue
         self._accounts.detach()
-        is_less = charge.tickets is None
-        if charge.tickets is None:
+        is_less = charge.receipts is None
+        if charge.receipts is None:
             charge.needs = charge.reserved = actual if actual[PERMITS] else {**actual, PERMITS: 1}
         else:
             change = actual[PERMITS] - charge.needs[PERMITS]
             charge.needs = actual
             if queue.costs is not None:
-                queue.costs.settle(charge.tickets, actual)
+                queue.costs.settle(charge.receipts, actual)
             queue.settle_share(charge.share, change)
             is_less = change < 0
         if is_less and record._key is not None:
@@ -140,11 +140,11 @@ class Limits:
         queue.admission.forget()
         self._wake()
 
-    def take_effect(self, tickets: list[Ticket]) -> None:
+    def take_effect(self, receipts: list[Receipt]) -> None:
         """Record that a start takes effect only now, for limits that count starts as the remote service sees them."""
         now_ns = self._moments.ns()
-        for _, taken, ticket in tickets:
-            taken.take_effect(ticket, now_ns)
+        for _, taken, receipt in receipts:
+            taken.take_effect(receipt, now_ns)
 
     def _combine(self) -> CombinedPermits:
         """Return the combination in force, which can pause starts for a time; put one in force if needed."""

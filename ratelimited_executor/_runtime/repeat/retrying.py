@@ -243,10 +243,10 @@ def _own_options(record: Any) -> Options:
 def _uncharge(options: Options) -> None:
     """Prepare the options of a task that has started for another start."""
     if options.charge is not None:
-        options.charge.tickets = None
+        options.charge.receipts = None
         options.charge.needs = options.charge.reserved
-    if options.lane is not None:
-        options.lane.waiting_count += 1
+    if options.line is not None:
+        options.line.waiting_count += 1
 
 
 def _close(resumed: tuple[Any, contextvars.Context] | None) -> None:

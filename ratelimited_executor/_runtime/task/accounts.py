@@ -21,7 +21,7 @@ from ratelimited_executor._kernel.buckets import name_of
 from ratelimited_executor._kernel.choice import used_there
 from ratelimited_executor._kernel.fields import AccountFields
 from ratelimited_executor._kernel.states import TaskState
-from ratelimited_executor._runtime.task.traced import TracedCall
+from ratelimited_executor._runtime.task.call_site import SitedCall
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -64,7 +64,7 @@ class Accounts(AccountFields):
         counts: tasks that have ended, by state.
         is_inside: True while a plain function, or the first step of a coroutine, runs.
         calls: the owner of calls that have neither a handle nor a batch.
-        settle: updates the counts, which may lag while a stretch of tasks starts.
+        catch_up: updates the counts, which may lag while a stretch of tasks starts.
         detach: ends such a stretch after the running call, so that other code may take its tasks.
         try_again: called with owner, error and original context of a failed task; returns True if it will be retried.
         on_task_end: called with the owner and the state of each ended task; None without limits of keys and observers.
@@ -79,8 +79,8 @@ class Accounts(AccountFields):
     """
 
     __slots__ = (
-        "_loop", "_on_call_cancelled", "_on_key_end", "_on_observed_end", "_queue", "detach", "feeders", "name",
-        "on_accepted", "on_cancelled", "on_free", "on_retried", "settle", "started_at", "try_again",
+        "_loop", "_on_call_cancelled", "_on_key_end", "_on_observed_end", "_queue", "catch_up", "detach", "feeders", "name",
+        "on_accepted", "on_cancelled", "on_free", "on_retried", "started_at", "try_again",
     )  # fmt: skip
 
     def __init__(
@@ -100,7 +100,7 @@ class Accounts(AccountFields):
         )
         self.is_inside = False
         self.calls = CallOwner(name, loop)
-        self.settle: Callable[[], None] = _nothing
+        self.catch_up: Callable[[], None] = _nothing
         self.detach: Callable[[], None] = _nothing
         self.on_free: Callable[[], None] = _nothing
         self.try_again: Callable[[Any, BaseException, contextvars.Context | None], bool] = _never
@@ -240,7 +240,7 @@ class Accounts(AccountFields):
 
     def count(self, state: TaskState) -> int:
         """Count the tasks that ended in a state."""
-        self.settle()
+        self.catch_up()
         count = self.counts[state]
         return count + self._queue.cancelled_count if state is TaskState.CANCELLED else count
 
@@ -258,7 +258,7 @@ class Accounts(AccountFields):
 
     def waiting_count(self) -> int:
         """Count the waiting tasks, in O(1)."""
-        self.settle()
+        self.catch_up()
         ended = sum(self.counts.values()) + self._queue.cancelled_count
         return self.accepted_count - ended - self.running_count()
 
@@ -323,7 +323,7 @@ class _FailedCall(CallOwner):
     def _report(self, context: dict[str, Any]) -> None:
         call: Any = self._call
         traceback = None
-        if isinstance(call, TracedCall):
+        if isinstance(call, SitedCall):
             call, traceback = call.func, call.source_traceback
         if self._args is None:
             context["message"] = f"exception in the coroutine {name_of(call)} of the executor {self._name}"

@@ -67,14 +67,14 @@ class BatchSummary:
     dropped: int
 
 
-class _Traced:
+class _WithTraceback:
     """The traceback that an error had when it was kept, see ``failures.py``: no field, as it can be neither compared nor copied."""
 
     __slots__ = ("_traceback",)
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome(_Traced, Generic[T]):
+class Outcome(_WithTraceback, Generic[T]):
     """How one task of a batch ended.
 
     Attributes:
@@ -182,13 +182,13 @@ class BatchHandle(HandleFields, Generic[T]):
     @property
     def open_count(self) -> int:
         """The number of accepted tasks that have not ended."""
-        self._accounts.settle()
+        self._accounts.catch_up()
         return self._drawn_count - sum(self._counts.values())
 
     @property
     def summary(self) -> BatchSummary:
         """The counts so far."""
-        self._accounts.settle()
+        self._accounts.catch_up()
         counts = self._counts
         return BatchSummary(
             total=self._drawn_count,
@@ -335,7 +335,7 @@ class BatchHandle(HandleFields, Generic[T]):
         if not source.live:
             self._parts.pop(source, None)
 
-    def _settled(self, source: BatchSource) -> None:
+    def _stretch_ended(self, source: BatchSource) -> None:
         """Record that a stretch of a source has started."""
         if not source.revoked:
             self._forget(source)

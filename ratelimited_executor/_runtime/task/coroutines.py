@@ -146,7 +146,7 @@ class Coroutines(CoroutineFields):
         effects: list[Any] = []
         self._queue.defer(effects)
         options = owner._options if isinstance(owner, Record) else None
-        return DeferredStart(effects, self._queue.tickets(options), self._moments.ns, (coroutine, context))
+        return DeferredStart(effects, self._queue.receipts(options), self._moments.ns, (coroutine, context))
 
     def _make_task(
         self, watch: Coroutine[Any, Any, None], context: Context, name: str, factory: Any
@@ -215,7 +215,7 @@ class Coroutines(CoroutineFields):
 
 def _may_wait_anew(owner: Any) -> bool:
     """True if a task whose start has lapsed can return to the queue with its coroutine: without slots, with a handle."""
-    return isinstance(owner, Record) and (owner._options is None or owner._options.lane is None)
+    return isinstance(owner, Record) and (owner._options is None or owner._options.line is None)
 
 
 class _Unborn:

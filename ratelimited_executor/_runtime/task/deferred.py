@@ -20,22 +20,22 @@ class DeferredStart:
 
     Args:
         effects: the parts of the limits that wait for its effect.
-        tickets: all its tickets, as (resource, limit, ticket).
+        receipts: all its receipts, as (resource, limit, receipt).
         now_ns: returns the time; from any thread.
         resumed: the awaitable that runs it, and the context of that; None if its call has not been made.
     """
 
-    __slots__ = ("_effects", "_now_ns", "_tickets", "resumed")
+    __slots__ = ("_effects", "_now_ns", "_receipts", "resumed")
 
     def __init__(
         self,
         effects: Effects,
-        tickets: Sequence[tuple[str, Any, Any]],
+        receipts: Sequence[tuple[str, Any, Any]],
         now_ns: Callable[[], int],
         resumed: tuple[Any, Context] | None = None,
     ) -> None:
         self._effects = effects
-        self._tickets = tickets
+        self._receipts = receipts
         self._now_ns = now_ns
         self.resumed = resumed
 
@@ -48,7 +48,7 @@ class DeferredStart:
 
     def void(self) -> None:
         """Give back what it has taken: it never takes effect."""
-        void(self._effects, self._tickets, self._now_ns())
+        void(self._effects, self._receipts, self._now_ns())
 
     def drop(self) -> None:
         """Give up a start that will not begin; it counts all the same, unless its permits have lapsed."""

@@ -274,7 +274,7 @@ class TaskHandle(TaskRecord, Generic[T_co]):
             awaiter = _Awaiter(loop=self._engine.loop)
             awaiter.handle = self
             awaiter.messages = ()
-            self._on_end(awaiter.settle)
+            self._on_end(awaiter.end)
             yield from awaiter
         return self.result()
 
@@ -448,7 +448,7 @@ class _Awaiter(asyncio.Future[None]):
         self.messages += (msg,)
         return self.handle.cancel(msg) or super().cancel(msg)
 
-    def settle(self, handle: TaskHandle[Any]) -> None:
+    def end(self, handle: TaskHandle[Any]) -> None:
         """End because the handle has ended; after the pending callbacks of other handles, if they are many."""
         callbacks = handle._engine.callbacks  # noqa: SLF001  # same module
         if callbacks.is_crowded:

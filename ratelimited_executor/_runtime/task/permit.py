@@ -69,7 +69,7 @@ class Permit:
         self._options = options
         self._admit = admit  # called again on entry: the executor may have closed or filled up meanwhile
         self._record: TaskHandle[Any] | None = None
-        self._granted: asyncio.Future[Any]  # gets the tickets of the start
+        self._granted: asyncio.Future[Any]  # gets the receipts of the start
         self._effects: list[Any]  # of the start
 
     @property
@@ -113,7 +113,7 @@ class Permit:
         """Wait for the permit; return False if it has lapsed before this task resumed, which then waits anew."""
         granted, now_ns = self._granted, self._parts.moments.ns
         try:
-            tickets = await granted
+            receipts = await granted
         except asyncio.CancelledError:
             if record.state is TaskState.RUNNING:
                 DeferredStart(self._effects, () if granted.cancelled() else granted.result(), now_ns).drop()
@@ -121,10 +121,10 @@ class Permit:
             else:
                 record.cancel()
             raise
-        start = DeferredStart(self._effects, tickets, now_ns)
+        start = DeferredStart(self._effects, receipts, now_ns)
         if start.begin():
-            if tickets:
-                engine.limits.take_effect(tickets)
+            if receipts:
+                engine.limits.take_effect(receipts)
             return True
         del engine.accounts.holding[record]
         record._outcome = self._wait(engine)  # noqa: SLF001  # a record of ours

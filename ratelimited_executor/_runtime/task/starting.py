@@ -5,7 +5,7 @@ A task starts by one call, inline. If that returns a coroutine or another awaita
 starts one task of any kind, and :meth:`Starter.start_many` starts a stretch of plain calls, or of items of a batch, without
 bookkeeping for each.
 
-While such a stretch is being started its counts lag behind. :meth:`Starter.settle` brings them up to date, so that they
+While such a stretch is being started its counts lag behind. :meth:`Starter.catch_up` brings them up to date, so that they
 are exact at every instant at which user code can see them. Any change of what was decided (a rate, an order, a
 cancellation of everything) ends the stretch after the running call: :meth:`Starter.detach`.
 """
@@ -101,9 +101,9 @@ class Starter(StarterFields):
         self._collected = collected
         self._stretch = None  # the stretch being started; None if there is none, or it was detached
         self._batch = None  # the batch of its items
-        self._is_ahead = False  # True if the running call was counted as started when the stretch was last settled
+        self._is_ahead = False  # True if the running call was counted as started when the stretch last caught up
         self._coroutine_count = 0  # calls since then that returned a coroutine, whose end is recorded elsewhere
-        accounts.settle, accounts.detach = self.settle, self.detach
+        accounts.catch_up, accounts.detach = self.catch_up, self.detach
 
     # One task.
 
@@ -175,8 +175,8 @@ class Starter(StarterFields):
             granted, self._accounts.holding[record], effects = args
             self._queue.defer(effects)
             if not granted.done():
-                granted.set_result(self._queue.tickets(options))
-        elif options.lane is not None:
+                granted.set_result(self._queue.receipts(options))
+        elif options.line is not None:
             self._start_with_slots(record, call, args, origin)
         elif options.in_thread:
             thread = ThreadCall(call, args, context_of_thread(origin, is_own=options.own_context), self._threads)
@@ -194,9 +194,9 @@ class Starter(StarterFields):
             self._coroutines.start(record, awaitable, context, origin)
             return
         thread, hold = awaitable.again(), None
-        if options.lane is not None:
+        if options.line is not None:
             request = self._queue.slots_of[record]
-            hold = slot_for(options.lane.slots.pools, request, thread.context), request
+            hold = slot_for(options.line.slots.pools, request, thread.context), request
         self._run(record, thread, context, origin, options, hold=hold)
         del record  # else a traceback keeps this frame, and so the handle and its error
 
@@ -207,7 +207,7 @@ class Starter(StarterFields):
         options = record._options
         request = self._queue.slots_of[record]
         context = contextvars.Context() if origin is None else origin if options.own_context else origin.copy()
-        slot = slot_for(options.lane.slots.pools, request, context)
+        slot = slot_for(options.line.slots.pools, request, context)
         if options.in_thread:
             awaitable: Any = ThreadCall(call, args, context.copy(), self._threads)
             self._run(record, awaitable, context.copy(), origin, options, hold=(slot, request))
@@ -286,7 +286,7 @@ class Starter(StarterFields):
             self._queue.defer(effects)
             if effects:
                 awaitable.start = DeferredStart(
-                    effects, self._queue.tickets(options), self._moments.ns, (awaitable, context)
+                    effects, self._queue.receipts(options), self._moments.ns, (awaitable, context)
                 )
         is_coroutine = type(awaitable) in self._kinds or asyncio.iscoroutine(awaitable)
         coroutine = awaitable if is_coroutine else await_it(awaitable)
@@ -450,12 +450,12 @@ class Starter(StarterFields):
             self._contexts.clean()
         self._accounts.is_inside = True
 
-    def settle(self) -> None:
+    def catch_up(self) -> None:
         """Bring all counts up to date, in the middle of a stretch."""
         stretch = self._stretch
         if stretch is None:
             return
-        started = stretch.settle(self._monotonic())
+        started = stretch.catch_up(self._monotonic())
         self._accounts.started_count += started
         ended = started + self._is_ahead - self._accounts.is_inside - self._coroutine_count
         self._coroutine_count = 0
@@ -466,13 +466,13 @@ class Starter(StarterFields):
         """End the stretch after the running call: others may take its tasks from now on."""
         self._queue.is_changed = True
         if self._stretch is not None:
-            self.settle()
+            self.catch_up()
             self._stretch.detach()
             self._stretch = None
 
     def _leave_call(self) -> None:
         """Record that the call of a stretch has ended, in a way that is counted elsewhere."""
-        self.settle()
+        self.catch_up()
         self._is_ahead = False
         self._accounts.is_inside = False
 
@@ -486,7 +486,7 @@ class Starter(StarterFields):
         """
         source, batch = stretch.source, self._batch
         self._accounts.is_inside = False
-        self.settle()
+        self.catch_up()
         stretch.end()
         self._stretch = self._batch = None
         is_ahead, self._is_ahead = self._is_ahead, False
@@ -494,7 +494,7 @@ class Starter(StarterFields):
         if batch is not None:
             if is_ahead:
                 batch._item_ended(index, _DONE, result)
-            batch._settled(source)
+            batch._stretch_ended(source)
 
     def _note_done(self, count: int) -> None:
         self._accounts.counts[TaskState.DONE] += count

@@ -17,11 +17,12 @@ from click.testing import CliRunner
 if sys.platform == "win32":
     pytest.skip("there is no server to start", allow_module_level=True)
 
-from ratelimited_executor import ExecutorManager, RedisPeers
+from ratelimited_executor import ExecutorManager
 from ratelimited_executor.cli.commands import cli
 from ratelimited_executor.cli.exits import CommandError
 from ratelimited_executor.cli.operate.dashboard_command import DashboardOptions, Groups
 from ratelimited_executor.dashboard.group import make_group_app
+from ratelimited_executor.peers import RedisPeers
 
 from ...peers.group_keys import share
 

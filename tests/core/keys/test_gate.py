@@ -8,16 +8,18 @@ from hypothesis import strategies as st
 
 from ratelimited_executor._core.keys.gate import KeyGate
 from ratelimited_executor._core.slots.asking import SlotAsker
-from ratelimited_executor._core.slots.lanes import SlotLane
+from ratelimited_executor._core.slots.lines import SlotLine
 from ratelimited_executor._runtime.limits.slot_keeper import LocalSlots
-from ratelimited_executor._core.limits.exact_paced import ExactPacedLimit
+from ratelimited_executor._core.limits.quota import QuotaLimit
 from ratelimited_executor._core.limits.paced import PacedLimit
-from ratelimited_executor._core.limits.token_bucket import TokenBucketLimit
 from ratelimited_executor._core.limits.window import WindowLimit
 from ratelimited_executor._core.permits.rates import Rate
 
 from ...helpers import examples
+from ...kinds import LIMITS
 from ..gates import NOW, NS, WIDTH, gate_of
+
+KEY_LIMITS = [make for kind, make in LIMITS.items() if kind is not QuotaLimit]  # a key has no quota
 
 
 def test_what_holds_a_key_is_told():
@@ -38,8 +40,8 @@ def test_what_holds_a_key_is_told():
 
 
 @pytest.mark.parametrize(("limit", "may_get"), [(None, True), (0, False), (1, True)])
-def test_lane_may_get_slots_of_a_pool_unless_that_is_halted(limit, may_get):
-    """A lane that waits may get slots, also where the limit of the pool is not known yet; only 0 halts the pool."""
+def test_line_may_get_slots_of_a_pool_unless_that_is_halted(limit, may_get):
+    """A line that waits may get slots, also where the limit of the pool is not known yet; only 0 halts the pool."""
 
     class Keeper(LocalSlots):
         def statistics(self, pool):
@@ -47,20 +49,20 @@ def test_lane_may_get_slots_of_a_pool_unless_that_is_halted(limit, may_get):
 
     keeper = Keeper()
     keeper.set_limit("a", 0)
-    lane = SlotLane(None, ("a",), priority=0, name="x", keeper=keeper, wake=lambda _: None)
-    lane.waiting_count = 1
+    line = SlotLine(None, ("a",), priority=0, name="x", keeper=keeper, wake=lambda _: None)
+    line.waiting_count = 1
     gate = gate_of()
     assert not gate.may_get_slots
-    gate.ask_ahead(lane, NOW)
+    gate.ask_ahead(line, NOW)
     assert may_get == gate.may_get_slots
 
 
 def test_a_task_costs_a_key_no_more_than_its_limit_ever_admits():
     """A task that costs more than its key's limit ever admits waits for the full limit, and is not stuck."""
     gate = gate_of(3)
-    limit, ticket = gate.start("slow", 100, NOW)
+    limit, receipt = gate.start("slow", 100, NOW)
     assert 0 == limit.count(NOW)
-    limit.settle(ticket, 1, NOW)
+    limit.settle(receipt, 1, NOW)
     assert (True, False) == (gate.admits("slow", 2, NOW), gate.admits("slow", 100, NOW))
     assert None is gate.start("free", 100, NOW)
     assert (True, False) == tuple(each.admits("slow", 100, NOW) for each in (gate_of(1), gate_of(0)))
@@ -124,18 +126,10 @@ def test_a_key_that_may_never_start_is_resumed_by_other_limits():
     assert None is gate.next_time()
 
 
-@pytest.mark.parametrize(
-    "make_limit",
-    [
-        lambda rate: WindowLimit(rate),
-        lambda rate: TokenBucketLimit(rate, depth=2, now_ns=NOW),
-        lambda rate: PacedLimit(rate, slack_ns=0),
-    ],
-    ids=["window", "bucket", "paced"],
-)
+@pytest.mark.parametrize("make_limit", KEY_LIMITS)
 def test_a_key_is_forgotten_when_a_new_one_would_do_the_same(make_limit):
     """A key is forgotten once a new one would behave the same: nothing runs or is parked, and its limit is at rest."""
-    gate = gate_of(make=make_limit)
+    gate = gate_of(make=lambda rate: make_limit(rate, lambda: NOW))
     gate.start("slow", 1, NOW)
     gate.sweep(5, NOW)
     assert (1, False) == (gate.key_count, gate.forget_time() is not None)
@@ -300,34 +294,27 @@ def test_slot_asked_for_ahead_is_kept_for_its_task_and_another_is_not():
     assert keeper.requests[1].is_gone
 
 
-def test_lane_asks_for_its_slots_once_the_slot_of_its_key_is_there():
-    """A lane of a key requests its slots after that of the key, and is startable once both are near."""
+def test_line_asks_for_its_slots_once_the_slot_of_its_key_is_there():
+    """A line of a key requests its slots after that of the key, and is startable once both are near."""
     keeper = FakeKeeper()
     gate = slot_gate(keeper)
-    lane = SlotLane("k", ("gpu",), priority=0.0, name="x", keeper=keeper, wake=lambda _: None)
-    lane.waiting_count = 1
-    assert startable(gate, lane) == 1
+    line = SlotLine("k", ("gpu",), priority=0.0, name="x", keeper=keeper, wake=lambda _: None)
+    line.waiting_count = 1
+    assert startable(gate, line) == 1
     assert [("k",)] == [request.pools for request in keeper.requests]
     keeper.requests[0].hand()
-    assert startable(gate, lane) == 1
+    assert startable(gate, line) == 1
     assert [("k",), ("gpu",)] == [request.pools for request in keeper.requests]
-    assert gate.hold(lane, 1, NOW) is None
+    assert gate.hold(line, 1, NOW) is None
     keeper.requests[1].wait()
-    assert startable(gate, lane) == 0
-    assert gate.hold(lane, 1, NOW) == "slots"
+    assert startable(gate, line) == 0
+    assert gate.hold(line, 1, NOW) == "slots"
 
 
 # Forgetting.
 
-LAWS = {
-    "window": lambda: WindowLimit(Rate(3, per=5)),
-    "bucket": lambda: TokenBucketLimit(Rate(3, per=5), depth=2, now_ns=NOW),
-    "paced": lambda: PacedLimit(Rate(3, per=5), slack_ns=NS // 50),
-    "exact": lambda: ExactPacedLimit(Rate(3, per=5), slack_ns=NS // 50),
-}
 
-
-@pytest.mark.parametrize("make", LAWS.values(), ids=LAWS)
+@pytest.mark.parametrize("make", KEY_LIMITS)
 @given(
     st.lists(
         st.tuples(st.sampled_from("ab"), st.integers(0, 2 * NS), st.integers(1, 3), st.sampled_from(["", "penalty"])),
@@ -337,7 +324,9 @@ LAWS = {
 @examples(200)
 def test_forgetting_keys_changes_no_decision(make, steps):
     """A gate that forgets keys as soon as it can decides the same as one that forgets none."""
-    gates = [KeyGate(limit_of=lambda _: make(), concurrency_of=lambda _: None) for _ in range(2)]
+    gates = [
+        KeyGate(limit_of=lambda _: make(Rate(3, per=5), lambda: NOW), concurrency_of=lambda _: None) for _ in range(2)
+    ]
     now = NOW
     for key, step, cost, action in steps:
         now += step
@@ -385,14 +374,14 @@ def test_changed_limits_apply_to_remembered_keys():
 
 
 def test_a_key_is_not_forgotten_while_a_start_can_be_settled():
-    """A key is known while the ticket of a start is held, so that its cost can still be settled."""
+    """A key is known while the receipt of a start is held, so that its cost can still be settled."""
     gate = gate_of(5)
-    limit, ticket = gate.start("slow", 1, NOW)
+    limit, receipt = gate.start("slow", 1, NOW)
     gate.end("slow")
     gate.sweep(5, NOW)
     assert gate.knows("slow")
-    limit.settle(ticket, 9, NOW)
-    del limit, ticket
+    limit.settle(receipt, 9, NOW)
+    del limit, receipt
     gate.sweep(5, NOW)
     assert (1, False) == (gate.key_count, gate.knows("slow"))
     assert ("rate", NOW + WIDTH) == (gate.hold("slow", 1, NOW), gate.when_count("slow", 1, NOW))

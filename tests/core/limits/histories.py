@@ -39,8 +39,8 @@ def histories(*others) -> st.SearchStrategy:
 class Start:
     """One start, with its cost as known so far."""
 
-    def __init__(self, time: int, cost: int, ticket) -> None:
-        self.time, self.cost, self.ticket = time, cost, ticket
+    def __init__(self, time: int, cost: int, receipt) -> None:
+        self.time, self.cost, self.receipt = time, cost, receipt
 
 
 class Rates:
@@ -64,20 +64,20 @@ class Rates:
         )
 
 
-def play(limit, rate: Rate, history, check) -> None:
-    """Play a history; call ``check(starts, rates)`` after each start, with the costs known by then."""
-    now, starts, rates = START, [], Rates(rate)
+def play(make, rate: Rate, history, check) -> None:
+    """Play a history of a limit that ``make(rate)`` returns; call ``check(starts, rates)`` after each start, with the costs known by then."""
+    limit, now, starts, rates = make(rate), START, [], Rates(rate)
     for action, value in history:
         if action == "advance":
             now += value
         elif action == "rate":
-            limit.set_rate(value, now)
+            limit.change_to(make(value), now)
             rates.change(now, value)
             assert_exact(limit, now)
         elif action == "settle" and starts:
             which, cost = value
             start = starts[-min(which, len(starts))]
-            limit.settle(start.ticket, cost, now)
+            limit.settle(start.receipt, cost, now)
             start.cost = cost
             assert_exact(limit, now)
         elif action in {"take", "wait"}:

@@ -52,7 +52,7 @@ def combine(clock, *, rate=Rate(5), grid: bool = True, window=Rate(20, per=10), 
 
 
 def start(combined, clock, **needs) -> list | None:
-    """Start a task of these costs if all limits admit it, as the queue does; return its tickets."""
+    """Start a task of these costs if all limits admit it, as the queue does; return its receipts."""
     needs = {PERMITS: 1, **needs}
     if not combined.usable(clock.now) or not combined.admits(needs, clock.now):
         return None
@@ -88,12 +88,12 @@ def test_a_start_is_admitted_if_all_admit_it_and_each_is_charged(is_grid, steps)
             permits.penalty_ns = max(permits.penalty_ns, clock.now + value)
         elif action == "settle" and begun:
             costs = dict(zip([PERMITS, "tokens"], value, strict=True))
-            times, _, tickets = begun[-1]
-            permits.settle(tickets, costs)
+            times, _, receipts = begun[-1]
+            permits.settle(receipts, costs)
             if len(begun) in unpaid and costs["tokens"] and times["tokens"] > clock.now - 5 * NS - READING:
                 unpaid.discard(len(begun))
                 times = {**times, "tokens": clock.now}
-            begun[-1] = (times, costs, tickets)
+            begun[-1] = (times, costs, receipts)
         elif action in {"start", "wait"}:
             needs = dict(zip([PERMITS, "tokens"], value, strict=True))
             when = permits.when(needs, clock.now)
@@ -107,10 +107,10 @@ def test_a_start_is_admitted_if_all_admit_it_and_each_is_charged(is_grid, steps)
                 assert later.admits(needs, when)
             if action == "wait":
                 clock.now = when
-            tickets = start(permits, clock, **needs)
-            assert (tickets is not None) == (action == "wait" or is_admitted)
-            if tickets is not None:
-                begun.append((dict.fromkeys(needs, clock.now), needs, tickets))
+            receipts = start(permits, clock, **needs)
+            assert (receipts is not None) == (action == "wait" or is_admitted)
+            if receipts is not None:
+                begun.append((dict.fromkeys(needs, clock.now), needs, receipts))
                 if not needs["tokens"]:
                     unpaid.add(len(begun))
         for limit, resource, width in zip(limits[-2:], (PERMITS, "tokens"), (10, 5), strict=True):
@@ -203,16 +203,16 @@ class Turns(Limit):
 
     def take(self, cost: int, now_ns: int) -> str:
         self.taken += 1
-        return f"ticket {self.taken}"
+        return f"receipt {self.taken}"
 
-    def settle(self, ticket, cost: int, now_ns: int) -> None:
-        self.log.append(("settle", ticket, cost))
+    def settle(self, receipt, cost: int, now_ns: int) -> None:
+        self.log.append(("settle", receipt, cost))
 
-    def take_effect(self, ticket, now_ns: int) -> None:
-        self.log.append(("effect", ticket, now_ns))
+    def take_effect(self, receipt, now_ns: int) -> None:
+        self.log.append(("effect", receipt, now_ns))
 
-    def defer(self, ticket, effects) -> None:
-        self.log.append(("defer", ticket))
+    def defer(self, receipt, effects) -> None:
+        self.log.append(("defer", receipt))
 
     def when(self, cost: int, now_ns: int) -> int | None:
         return now_ns + NS if self.taken else now_ns
@@ -243,19 +243,19 @@ def test_limit_of_any_class_is_asked_all_that_the_contract_says():
         )
         assert (True, True, is_grid) == (permits.counts_effects, permits.is_by_wall_clock, permits.grid is not None)
         assert permits.when_in_turn([{PERMITS: 1}], {PERMITS: 2}, clock.now) == clock.now + NS
-        assert [("trial", clock.now), ("settle", "ticket 1", 1)] == log
+        assert [("trial", clock.now), ("settle", "receipt 1", 1)] == log
         log.clear()
-        tickets = start(permits, clock)
+        receipts = start(permits, clock)
         assert 0 == permits.usable(clock.now) == permits.count_until(clock.now, clock.now + NS)
         permits.defer([])
         permits.defer([])  # nothing more is told about a deferred start
-        for _, taken, ticket in tickets:
-            taken.take_effect(ticket, clock.now)
-        permits.settle(tickets, {PERMITS: 3})
+        for _, taken, receipt in receipts:
+            taken.take_effect(receipt, clock.now)
+        permits.settle(receipts, {PERMITS: 3})
         assert log == [
-            ("settle", "ticket 1", 1),
-            ("defer", "ticket 1"),
-            ("effect", "ticket 1", clock.now),
-            ("settle", "ticket 1", 3),
+            ("settle", "receipt 1", 1),
+            ("defer", "receipt 1"),
+            ("effect", "receipt 1", clock.now),
+            ("settle", "receipt 1", 3),
         ]
         log.clear()

@@ -31,7 +31,7 @@ def test_costs_on_a_grid_keep_its_law(rate, slack, history):
         elif action == "settle" and starts:
             which, cost = value
             start = starts[-min(which, len(starts))]
-            grid.settle(start.ticket, cost, now)
+            grid.settle(start.receipt, cost, now)
             start.cost = cost
         elif action in {"take", "wait"}:
             now = (grid.next_time(now) or now) if action == "wait" else now
@@ -114,12 +114,12 @@ def test_tickets_pay_for_every_cost(count, steps):
             known += value
         elif action == "start" and limit.admits(1, now):
             starts.append(Start(now, 1, limit.take(1, now)))
-            limit.settle(starts[-1].ticket, value, now)
+            limit.settle(starts[-1].receipt, value, now)
             starts[-1].cost = value
         elif action == "settle" and starts:
             which, cost = value
             start = starts[-min(which, len(starts))]
-            limit.settle(start.ticket, cost, now)
+            limit.settle(start.receipt, cost, now)
             start.cost = cost
         assert known == limit.count(now) + sum(start.cost for start in starts) - owed(budget)
         assert limit.count(now) >= 0

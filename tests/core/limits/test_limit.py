@@ -15,18 +15,16 @@ from ratelimited_executor._kernel.admission import UNLIMITED
 from ratelimited_executor._core.permits.rates import Rate
 
 from ...helpers import examples
-from .histories import DEPTH, INFINITE, NS, SLACK, START, STEPS, WHOLE_RATES
+from ...kinds import LIMITS
+from .histories import INFINITE, NS, SLACK, START, STEPS, WHOLE_RATES
 
 # Each kind of limit with so many permits in five seconds, and its source of time.
-KINDS = {
-    WindowLimit: lambda permits, clock: WindowLimit(Rate(permits, per=5)),
-    TokenBucketLimit: lambda permits, clock: TokenBucketLimit(Rate(permits, per=5), depth=permits, now_ns=START),
-    PacedLimit: lambda permits, clock: PacedLimit(Rate(permits, per=5), slack_ns=SLACK),
-    ExactPacedLimit: lambda permits, clock: ExactPacedLimit(Rate(permits, per=5), slack_ns=SLACK),
-    QuotaLimit: lambda permits, clock: QuotaLimit(
-        permits, period_of=lambda wall: (wall // (5 * NS) * 5 * NS, (wall // (5 * NS) + 1) * 5 * NS), wall_ns=clock
-    ),
-}
+KINDS = {kind: lambda permits, clock, make=make: make(Rate(permits, per=5), clock) for kind, make in LIMITS.items()}
+RATED = [kind for kind in LIMITS if kind is not QuotaLimit]  # a quota has no rate, which may be infinite
+
+
+def made(kind: type, rate: Rate) -> Limit:
+    return LIMITS[kind](rate, lambda: START)
 
 
 def kinds_of(limit: type) -> set[type]:
@@ -36,8 +34,8 @@ def kinds_of(limit: type) -> set[type]:
     return own.union(*map(kinds_of, own))
 
 
-def test_every_limit_keeps_the_contract():
-    """Every limit implements the contract."""
+def test_every_limit_is_tested():
+    """Every limit of the package is one of those with which the contract is tested."""
     assert kinds_of(Limit) == set(KINDS)
 
 
@@ -45,14 +43,14 @@ def test_every_limit_keeps_the_contract():
 def test_other_settings_keep_what_was_taken(make):
     """A limit takes over the settings of another one, but keeps its own starts."""
     limit, other = make(5, lambda: START), make(2, lambda: START)
-    ticket = limit.take(5, START)
+    receipt = limit.take(5, START)
     other.take(2, START)
     limit.change_to(other, START)
     assert other.cost_max == limit.cost_max
     assert not limit.admits(1, START)
     assert not limit.is_idle(START)
     limit.change_to(make(50, lambda: START), START)
-    limit.settle(ticket, 5, START)
+    limit.settle(receipt, 5, START)
     assert make(50, lambda: START).cost_max == limit.cost_max
     assert limit.when(1, START + 2 * NS) == START + 2 * NS
     assert not limit.is_idle(START)
@@ -78,63 +76,49 @@ def test_trial_forecasts_and_leaves_the_limit_alone(make):
 def test_effect_is_told_of_any_start(make):
     """The effect of a start at its own time changes nothing, whether the limit uses effects or not."""
     limit = make(1, lambda: START)
-    ticket = limit.take(1, START)
+    receipt = limit.take(1, START)
     when = limit.when(1, START)
     effects: list = []
-    limit.take_effect(ticket, START)
-    limit.defer(ticket, effects)
+    limit.take_effect(receipt, START)
+    limit.defer(receipt, effects)
     assert limit.counts_effects == bool(effects)
     begin(effects, START)
-    limit.take_effect(ticket, START)
+    limit.take_effect(receipt, START)
     assert when == limit.when(1, START)
 
 
 # Without limit, and without permits.
 
 
-@pytest.mark.parametrize(
-    "make",
-    [
-        lambda rate: WindowLimit(rate),
-        lambda rate: TokenBucketLimit(rate, depth=5, now_ns=START),
-        lambda rate: PacedLimit(rate, slack_ns=SLACK),
-    ],
-    ids=["window", "bucket", "paced"],
-)
-def test_an_infinite_rate_admits_everything_and_counts_nothing(make):
+@pytest.mark.parametrize("kind", RATED)
+def test_an_infinite_rate_admits_everything_and_counts_nothing(kind):
     """An infinite rate admits everything and counts nothing, and what was taken before still counts afterwards."""
-    limit = make(Rate(5, per=5))
+    limit = made(kind, Rate(5, per=5))
     limit.take(5, START)
-    limit.set_rate(INFINITE, START)
+    limit.change_to(made(kind, INFINITE), START)
     assert UNLIMITED == limit.count(START) == limit.count_until(START, START + 1)
     assert limit.admits(1_000_000, START)
     assert START == limit.when(1_000_000, START) == limit.when_count(1_000_000, START)
     assert None is limit.cost_max
-    ticket = limit.take(1000, START)
-    limit.settle(ticket, 7, START)
-    limit.set_rate(Rate(5, per=5), START)
+    receipt = limit.take(1000, START)
+    limit.settle(receipt, 7, START)
+    limit.change_to(made(kind, Rate(5, per=5)), START)
     before = limit.when(1, START)
     assert 0 == limit.count(START)
     for cost in (7, 2000, 0):
-        limit.settle(ticket, cost, START)
+        limit.settle(receipt, cost, START)
     assert before == limit.when(1, START) > START
-    fresh = make(INFINITE)
+    fresh = made(kind, INFINITE)
     fresh.settle(fresh.take(9, START), 0, START)
-    fresh.set_rate(Rate(5, per=5), START)
+    fresh.change_to(made(kind, Rate(5, per=5)), START)
     assert fresh.admits(1, START)
 
 
-@pytest.mark.parametrize(
-    "limit",
-    [
-        WindowLimit(Rate(0)),
-        PacedLimit(Rate(0), slack_ns=SLACK),
-        QuotaLimit(0, period_of=lambda wall: (0, 1 << 70), wall_ns=lambda: 5),
-    ],
-    ids=["window", "paced", "quota"],
-)
-def test_without_permits_nothing_is_ever_admitted(limit):
+@pytest.mark.parametrize("kind", [kind for kind in LIMITS if kind is not TokenBucketLimit])  # which begins full
+def test_without_permits_nothing_is_ever_admitted(kind):
     """Without permits nothing is admitted, forecast or remembered."""
+    limit = made(kind, Rate(0))
+    assert 0 == limit.cost_max
     assert not limit.admits(1, START)
     assert 0 == limit.count(START) == limit.count_until(START, START + 10**15)
     assert None is limit.when(1, START) is limit.when_count(1, START)
@@ -165,7 +149,7 @@ def simulate(limit, now: int, end: int, most: int) -> list[int]:
 
 @given(
     WHOLE_RATES,
-    st.sampled_from(["window", "bucket", "paced"]),
+    st.sampled_from([kind for kind in RATED if kind is not ExactPacedLimit]),  # which estimates, to the nanosecond
     st.lists(st.tuples(STEPS, st.integers(1, 5)), max_size=6),
     st.integers(0, 3 * NS),
     st.integers(1, 40),
@@ -175,11 +159,7 @@ def test_forecasts_are_what_happens_if_everything_starts_at_once(rate, kind, pas
     """Forecasts of the n-th start, and of the number of starts, are those of greedy starts."""
 
     def after_the_past():
-        limit = {
-            "window": lambda: WindowLimit(rate),
-            "bucket": lambda: TokenBucketLimit(rate, depth=DEPTH, now_ns=START),
-            "paced": lambda: PacedLimit(rate, slack_ns=SLACK),
-        }[kind]()
+        limit = made(kind, rate)
         now = START
         for step, cost in past:
             now += step
@@ -206,10 +186,10 @@ def test_start_of_cost_zero_takes_nothing_and_waits_for_a_deficit(make):
     """A start of cost 0 takes nothing, counts once it is settled to more, and waits for a deficit, to the nanosecond."""
     limit, time = make(5, lambda: START), START
     before = [limit.when(cost, START) for cost in range(6)]
-    ticket = limit.take(0, START)
+    receipt = limit.take(0, START)
     assert before == [limit.when(cost, START) for cost in range(6)]
     assert limit.is_idle(START)
-    limit.settle(ticket, 7, START)
+    limit.settle(receipt, 7, START)
     assert not limit.admits(0, START)
     when = limit.when(0, START)
     assert START < when <= limit.when(1, START)
@@ -219,7 +199,7 @@ def test_start_of_cost_zero_takes_nothing_and_waits_for_a_deficit(make):
     assert not later.admits(0, when - 1)
     time = when
     assert later.admits(0, when)
-    limit.settle(ticket, 0, START)
+    limit.settle(receipt, 0, START)
     assert before == [limit.when(cost, START) for cost in range(6)]
 
 
@@ -229,22 +209,33 @@ def test_start_of_cost_zero_needs_no_permits_but_a_pace_that_is_paid_for(make):
     limit = make(5, lambda: START)
     limit.take(5, START)
     assert not limit.admits(1, START)
-    is_pace = isinstance(limit, PacedLimit)
-    assert limit.admits(0, START) is not is_pace
-    assert (limit.when(0, START) > START) is is_pace
+    assert limit.admits(0, START) is not limit.is_paid_afterwards
+    assert (limit.when(0, START) > START) is limit.is_paid_afterwards
 
 
-@pytest.mark.parametrize(
-    "make", [lambda: WindowLimit(Rate(2, per=5)), lambda: PacedLimit(Rate(2, per=5), slack_ns=SLACK)]
-)
-def test_start_of_cost_zero_waits_for_ever_for_a_deficit_that_is_never_paid(make):
+@pytest.mark.parametrize("make", KINDS.values(), ids=[kind.__name__ for kind in KINDS])
+def test_largest_cost_is_what_is_admitted_at_once_or_paid_afterwards(make):
+    """A cost above the largest one is never admitted; without a largest one a start needs one permit only."""
+    limit = make(5, lambda: START)
+    assert limit.is_paid_afterwards == (limit.cost_max is None)
+    most = limit.cost_max or 1000
+    assert limit.admits(most, START)
+    assert (limit.when(most + 1, START) is None) is not limit.is_paid_afterwards
+    count = limit.count_until(START, START + 60 * NS)
+    assert limit.starts_until(1, START, START + 60 * NS) == count > 5
+    few = -(-count // 4) if limit.is_paid_afterwards else count // 4
+    assert few == limit.starts_until(4, START, START + 60 * NS)
+
+
+@pytest.mark.parametrize("kind", [WindowLimit, PacedLimit])
+def test_start_of_cost_zero_waits_for_ever_for_a_deficit_that_is_never_paid(kind):
     """Without permits, a start of cost 0 is admitted unless the limit is in deficit; a pace at rate 0 stays so."""
-    limit = make()
-    limit.set_rate(Rate(0), START)
+    limit = made(kind, Rate(2, per=5))
+    limit.change_to(made(kind, Rate(0)), START)
     assert (True, START) == (limit.admits(0, START), limit.when(0, START))
-    limit = make()
+    limit = made(kind, Rate(2, per=5))
     limit.settle(limit.take(0, START), 3, START)
-    limit.set_rate(Rate(0), START)
+    limit.change_to(made(kind, Rate(0)), START)
     assert not limit.admits(0, START)
     assert limit.when(0, START) in {None, START + 5 * NS + 1000}
 
@@ -252,11 +243,11 @@ def test_start_of_cost_zero_waits_for_ever_for_a_deficit_that_is_never_paid(make
 def test_many_starts_of_cost_zero_take_no_memory():
     """Starts of cost 0 have no entry in the log of a window; one that is settled too late counts nowhere."""
     limit = WindowLimit(Rate(5, per=5))
-    tickets = [limit.take(0, START + number) for number in range(1000)]
+    receipts = [limit.take(0, START + number) for number in range(1000)]
     assert limit.is_idle(START)
-    limit.settle(tickets[0], 3, START + 6 * NS)
+    limit.settle(receipts[0], 3, START + 6 * NS)
     assert 5 == limit.count(START + 6 * NS)
-    limit.settle(tickets[1], 3, START + 4 * NS)
+    limit.settle(receipts[1], 3, START + 4 * NS)
     assert (2, 5) == (limit.count(START + 8 * NS), limit.count(START + 10 * NS))
 
 
@@ -272,13 +263,13 @@ def play(limit, steps, now: int, clock) -> tuple[list[object], int]:
         now = clock.time = now + step
         said += [limit.admits(cost, now), limit.when(cost, now), limit.count(now)]
         if limit.admits(cost, now):
-            ticket, effects = limit.take(cost, now), []
+            receipt, effects = limit.take(cost, now), []
             if late % 2:
-                limit.defer(ticket, effects)
+                limit.defer(receipt, effects)
             now = clock.time = now + late
             begin(effects, now)
             if not late % 2:
-                limit.take_effect(ticket, now)
+                limit.take_effect(receipt, now)
     return said, now
 
 
@@ -355,5 +346,5 @@ def test_an_exact_pace_is_idle_once_its_next_start_is_due():
     limit.take(10, START + 864 * NS)
     assert START + 11 * 864 * NS + SLACK + 1 == limit.idle_at(START)
     for permits in (0, float("inf")):
-        limit.set_rate(Rate(permits), START + 864 * NS)
+        limit.change_to(ExactPacedLimit(Rate(permits), slack_ns=SLACK), START + 864 * NS)
         assert None is limit.idle_at(START + 864 * NS)

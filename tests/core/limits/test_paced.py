@@ -24,22 +24,22 @@ def test_a_pace_is_kept_but_for_slack_and_the_last_cost(rate, slack, history):
             total += start.cost
             assert total <= rates.between(start.time - slack, last.time) + last.cost
 
-    play(PacedLimit(rate, slack_ns=slack), rate, history, check)
+    play(lambda rate: PacedLimit(rate, slack_ns=slack), rate, history, check)
 
 
 @pytest.mark.parametrize(("change", "due"), [(Rate(1), 6), (Rate(5), 2), (Rate(2), Fraction(7, 2))])
 def test_what_is_not_paid_for_is_paid_for_at_the_new_rate(change, due):
     """What is not yet paid of a heavy start is paid at the new rate."""
     limit = PacedLimit(Rate(1), slack_ns=SLACK)
-    ticket = limit.take(6, START)
-    limit.set_rate(Rate(0), START + NS)
+    receipt = limit.take(6, START)
+    limit.change_to(PacedLimit(Rate(0), slack_ns=SLACK), START + NS)
     assert (None, 0) == (limit.when(1, START + NS), limit.count(START + NS))
     assert not limit.is_idle(START + 9 * NS)
-    limit.set_rate(change, START + NS)
+    limit.change_to(PacedLimit(change, slack_ns=SLACK), START + NS)
     assert START + due * NS == limit.when(1, START + NS)
-    limit.settle(ticket, 6, START + NS)
+    limit.settle(receipt, 6, START + NS)
     assert START + due * NS == limit.when(1, START + NS)
-    limit.settle(ticket, 0, START + NS)
+    limit.settle(receipt, 0, START + NS)
     assert START + NS == limit.when(1, START + NS)
 
 

@@ -75,7 +75,7 @@ def test_quotas_of_the_periods_seen_last_are_remembered():
     wall = Wall()
     limit = QuotaLimit(1, period_of=hours, wall_ns=wall)
     wall.now = 10**9
-    ticket = limit.take(1, START)
+    receipt = limit.take(1, START)
     for number in range(PERIOD_COUNT):
         wall.now = number * 3600
         assert 1 == limit.count(START)
@@ -83,7 +83,7 @@ def test_quotas_of_the_periods_seen_last_are_remembered():
     for number in range(PERIOD_COUNT):
         wall.now = number * 3600
         assert 0 == limit.count(START)
-    limit.settle(ticket, 0, START)
+    limit.settle(receipt, 0, START)
     wall.now = 10**9
     assert 1 == limit.count(START)
 

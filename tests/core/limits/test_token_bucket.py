@@ -15,6 +15,10 @@ from .histories import DEPTH, NS, RATES, START, STEPS, histories, play
 GIVEN_BACK_TWICE = [("take", 1), ("take", 2), ("settle", (2, 0)), ("wait", 6), ("settle", (2, 0)), ("take", 2)]
 
 
+def bucket(rate: Rate, depth: int = DEPTH) -> TokenBucketLimit:
+    return TokenBucketLimit(rate, depth=depth, now_ns=START)
+
+
 @example(Rate(1), GIVEN_BACK_TWICE)
 @given(RATES, histories(RATES))
 @examples(300)
@@ -27,21 +31,21 @@ def test_a_bucket_gives_no_more_than_its_depth_and_the_rate(rate, history):
             total += start.cost
             assert total <= DEPTH + rates.between(start.time, last)
 
-    play(TokenBucketLimit(rate, depth=DEPTH, now_ns=START), rate, history, check)
+    play(bucket, rate, history, check)
 
 
 @given(RATES, histories(RATES))
 @examples(200)
 def test_a_bucket_holds_what_a_fraction_would(rate, history):
     """Only a change of the rate rounds, by less than a nanosecond's worth."""
-    limit = TokenBucketLimit(rate, depth=DEPTH, now_ns=START)
+    limit = bucket(rate)
     now, content, changes = START, Fraction(DEPTH), 0
     for action, value in history:
         if action == "advance":
             now += value
             content = min(Fraction(DEPTH), content + limit.rate.per_second * value / NS)
         elif action == "rate":
-            limit.set_rate(value, now)
+            limit.change_to(bucket(value), now)
             changes += 1
         elif action in {"take", "wait"} and limit.admits(value, now):
             limit.take(value, now)
@@ -54,42 +58,42 @@ def test_a_bucket_holds_what_a_fraction_would(rate, history):
 @examples(200)
 def test_a_start_that_costs_nothing_after_all_was_never_there(rate, cost, before, first, later, rates):
     """A cost given back leaves the bucket as if it had not started, at once or after an overflow."""
-    with_it, without = (TokenBucketLimit(rate, depth=DEPTH, now_ns=START) for _ in range(2))
+    with_it, without = (bucket(rate) for _ in range(2))
     for limit in (with_it, without):
         limit.take(before, START)
     now = START + first
     if not with_it.admits(cost, now):
         return
-    ticket = with_it.take(cost, now)
+    receipt = with_it.take(cost, now)
     for number, other in enumerate(rates):
         for limit in (with_it, without):
-            limit.set_rate(other, now + later * number // 2)
+            limit.change_to(bucket(other), now + later * number // 2)
     now += later
-    with_it.settle(ticket, 0, now)
+    with_it.settle(receipt, 0, now)
     assert without.count(now) - bool(rates) <= with_it.count(now) <= without.count(now) <= DEPTH
     if not rates:
         assert without.when(DEPTH, now) == with_it.when(DEPTH, now)
-    with_it.settle(ticket, 2, now)
+    with_it.settle(receipt, 2, now)
     assert with_it.count(now) <= without.count(now)
 
 
 def test_what_ran_over_before_the_rate_fell_is_not_given_back():
     """Tokens that overflowed before a fall of the rate are not given back."""
-    limit = TokenBucketLimit(Rate(100), depth=10, now_ns=START)
-    ticket = limit.take(10, START)
-    limit.set_rate(Rate(1), START + NS)
-    limit.settle(ticket, 0, START + NS)
+    limit = bucket(Rate(100), 10)
+    receipt = limit.take(10, START)
+    limit.change_to(bucket(Rate(1), 10), START + NS)
+    limit.settle(receipt, 0, START + NS)
     assert 10 == limit.count(START + NS)
-    deeper = TokenBucketLimit(Rate(100), depth=10, now_ns=START)
-    ticket = deeper.take(10, START)
+    deeper = bucket(Rate(100), 10)
+    receipt = deeper.take(10, START)
     deeper.set_depth(20, START + NS)
-    deeper.settle(ticket, 0, START + NS)
+    deeper.settle(receipt, 0, START + NS)
     assert 10 == deeper.count(START + NS)
 
 
 def test_a_shallower_bucket_holds_less():
     """A smaller depth applies at once, and what is above it is lost."""
-    limit = TokenBucketLimit(Rate(1), depth=10, now_ns=START)
+    limit = bucket(Rate(1), 10)
     limit.set_depth(4, START)
     assert (4, 4, None) == (limit.count(START), limit.cost_max, limit.when(5, START))
     limit.set_depth(5, START)

@@ -22,7 +22,7 @@ def test_no_window_holds_more_than_its_permits(rate, margin, history):
         begin = starts[-1].time - int(rate.per * NS) - margin
         assert sum(start.cost for start in starts if start.time >= begin) <= rate.permits
 
-    play(WindowLimit(rate, margin_ns=margin), rate, history, check)
+    play(lambda rate: WindowLimit(rate, margin_ns=margin), rate, history, check)
 
 
 @given(WHOLE_RATES, histories(WHOLE_RATES))
@@ -41,11 +41,11 @@ def test_what_a_window_holds_counts_under_another_rate(rate, history):
         if action == "advance":
             now += value
         elif action == "rate":
-            limit.set_rate(value, now)
+            limit.change_to(WindowLimit(value), now)
         elif action == "settle" and starts:
             which, cost = value
             start = starts[-min(which, len(starts))]
-            limit.settle(start.ticket, cost, now)
+            limit.settle(start.receipt, cost, now)
             start.cost = cost
         elif action in {"take", "wait"}:
             assert (room >= value) == limit.admits(value, now)
@@ -71,16 +71,16 @@ def test_what_a_window_holds_counts_under_another_rate(rate, history):
 @examples(400)
 def test_question_about_the_rest_of_an_interval_has_the_same_answer_whatever_was_asked_before(rate, history, interval):
     """A window that is asked at each step answers like one that has only just read the same starts."""
-    limit, now, tickets = WindowLimit(rate), START, []
+    limit, now, receipts = WindowLimit(rate), START, []
     for action, value in history:
         if action == "advance":
             now += value
         elif action == "rate":
-            limit.set_rate(value, now)
-        elif action == "settle" and tickets:
-            limit.settle(tickets[-min(value[0], len(tickets))], value[1], now)
+            limit.change_to(WindowLimit(value), now)
+        elif action == "settle" and receipts:
+            limit.settle(receipts[-min(value[0], len(receipts))], value[1], now)
         elif action == "take" and limit.admits(value, now):
-            tickets.append(limit.take(value, now))
+            receipts.append(limit.take(value, now))
         end = now - now % interval + interval
         fresh = limit.unused()
         fresh.unpack(limit.pack(), now)
@@ -109,19 +109,19 @@ def test_a_large_window_is_exact_and_nearly_full(permits, gap):
 def test_what_a_window_has_let_go_of_is_not_given_back():
     """A start that has left the window may be settled to any cost."""
     limit = WindowLimit(Rate(3))
-    ticket = limit.take(3, START)
+    receipt = limit.take(3, START)
     later = START + NS + READING
     assert (0, 3) == (limit.count(later - 1), limit.count(later))
-    limit.settle(ticket, 0, later)
-    limit.settle(ticket, 9, later)
+    limit.settle(receipt, 0, later)
+    limit.settle(receipt, 9, later)
     assert 3 == limit.count(later)
 
 
 def test_a_window_settled_to_more_than_it_holds_waits_until_that_has_left_it():
     """A window settled above its limit admits nothing until that has left it."""
     limit = WindowLimit(Rate(3))
-    ticket = limit.take(1, START)
-    limit.settle(ticket, 8, START + 1)
+    receipt = limit.take(1, START)
+    limit.settle(receipt, 8, START + 1)
     assert -5 == limit.count(START + 1)
     assert START + NS + READING == limit.when(1, START + 1) == limit.when(3, START + 1)
     assert None is limit.when(4, START + 1)

@@ -284,13 +284,13 @@ def test_what_is_noted_or_settled_after_a_start_has_left_the_window_changes_noth
     effects: list = []
     assert grid.usable(START)
     grid.take(1, START)
-    ticket = grid.charge(1)
+    receipt = grid.charge(1)
     grid.defer(effects)
     begin(effects, START)
     now = START + 3 * NS
     assert grid.usable(now)
     begin(effects, now)
-    grid.settle(ticket, 6, now)
+    grid.settle(receipt, 6, now)
     for _ in range(10):
         now = next_start(grid, now)
         grid.take(1, now)
@@ -376,10 +376,10 @@ def test_costs_count_in_the_window():
     grid = ExactGrid(Rate(4), slack_ns=SLACK, now_ns=START)
     assert grid.usable(START)
     grid.take(1, START)
-    ticket = grid.charge(4)
+    receipt = grid.charge(4)
     grid.take_effect(START)
     assert next_start(grid.trial(), START) == START + NS
-    grid.settle(ticket, 2, START)
+    grid.settle(receipt, 2, START)
     assert next_start(grid, START) == START + NS // 2
 
 

@@ -99,9 +99,9 @@ def _added(count: int) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
 
 
 def _added_to_many(count: int) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    def make(settle: Callable[..., Any]) -> Callable[..., Any]:
+    def make(catch_up: Callable[..., Any]) -> Callable[..., Any]:
         def broken(self: Stretch, now: float) -> int:
-            started: int = settle(self, now)
+            started: int = catch_up(self, now)
             return started + count if started > 1 else started
 
         return broken
@@ -183,7 +183,7 @@ BROKEN: dict[str, Flaw] = {
         _wrap(SpreadPlan, "started", _with_one_more), "a plan that others join"
     ),
     "a single None is no argument": Flaw(_wrap(Bucket, "take_call", _losing_none)),
-    "a stretch counts one too many": Flaw(_wrap(Stretch, "settle", _added_to_many(1)), "used up"),
+    "a stretch counts one too many": Flaw(_wrap(Stretch, "catch_up", _added_to_many(1)), "used up"),
     "contexts of as many variables are the same": Flaw(_wrap(SharedContexts, "share", _equal), "contexts that change"),
     "what a call has set is not cleaned": Flaw(_set(SharedContexts, "clean", lambda self: None)),
     "a context of many variables is lost": Flaw(_wrap(TaskHandle, "_start", _uncopied)),

@@ -12,17 +12,16 @@ from typing import Any
 
 from ratelimited_executor import (
     BatchHandle,
-    CallHandle,
     ExecutorManager,
     Paced,
     Pacing,
-    Strictness,
     TaskHandle,
     Window,
     default_order,
-    earliest_due_first,
-    latest_due_first,
 )
+from ratelimited_executor.handles import CallHandle
+from ratelimited_executor.orders import earliest_due_first, latest_due_first
+from ratelimited_executor.policies import Strictness
 from ratelimited_executor.testing import VirtualEventLoop, run_virtual
 
 from .bad_input import BAD_CALLS

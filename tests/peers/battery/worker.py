@@ -20,7 +20,8 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
-from ratelimited_executor import Burst, ExecutorManager, Paced, RedisPeers, Window
+from ratelimited_executor import Burst, ExecutorManager, Paced, Window
+from ratelimited_executor.peers import RedisPeers
 from ratelimited_executor.exceptions import SlotLostError
 from ratelimited_executor.slots import current_slot
 import redis.asyncio

@@ -9,9 +9,10 @@ import time
 
 import pytest
 
-from ratelimited_executor import RateLimitedExecutor, Retry, RetryLater, StoreUnavailableError
+from ratelimited_executor import RateLimitedExecutor, Retry, RetryLater
 from ratelimited_executor._core.durable.tasks import End, TaskOutcome
 from ratelimited_executor.durable import DurableState, DurableTasks, MemoryStore, SQLiteStore
+from ratelimited_executor.exceptions import StoreUnavailableError
 from ratelimited_executor.testing import run_virtual
 
 from ...helpers import skip_without_apsw

@@ -4,10 +4,10 @@ import asyncio
 
 import pytest
 
-from ratelimited_executor import StoreUnavailableError
 from ratelimited_executor._core.durable.tasks import Claim, End, NewTask, TaskOutcome
 from ratelimited_executor._runtime.durable.lease import Lease
 from ratelimited_executor._runtime.time.clock import clock_for
+from ratelimited_executor.exceptions import StoreUnavailableError
 
 
 @pytest.fixture

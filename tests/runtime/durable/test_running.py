@@ -6,10 +6,10 @@ import threading
 
 import pytest
 
-from ratelimited_executor import ExecutorNotStartedError, Pacing, RateLimitedExecutor, Retry, RetryLater
+from ratelimited_executor import Pacing, RateLimitedExecutor, Retry, RetryLater
 from ratelimited_executor._runtime.durable import running
 from ratelimited_executor.durable import DurableState, DurableTasks, LaneFail, MemoryStore
-from ratelimited_executor.exceptions import StoreUnavailableError
+from ratelimited_executor.exceptions import ExecutorNotStartedError, StoreUnavailableError
 from ratelimited_executor.orders import Fair, default_order
 
 from .conftest import Process

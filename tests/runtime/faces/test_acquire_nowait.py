@@ -5,19 +5,10 @@ import asyncio
 import anyio
 import pytest
 
-from ratelimited_executor import (
-    Burst,
-    ExecutorNotStartedError,
-    ExecutorStoppedError,
-    Fair,
-    Pacing,
-    Quota,
-    Rate,
-    RateLimitedExecutor,
-    Window,
-    WrongLoopError,
-    earliest_due_first,
-)
+from ratelimited_executor import Burst, ExecutorStoppedError, Pacing, Rate, RateLimitedExecutor, Window
+from ratelimited_executor.exceptions import ExecutorNotStartedError, WrongLoopError
+from ratelimited_executor.orders import Fair, earliest_due_first
+from ratelimited_executor.policies import Quota
 from ratelimited_executor.testing import audit
 
 from ...helpers import now

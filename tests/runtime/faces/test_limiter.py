@@ -9,11 +9,11 @@ import pytest
 from ratelimited_executor import (
     BacklogFullError,
     ExecutorStoppedError,
-    Hold,
     RateLimitedExecutor,
     TaskExpiredError,
     TaskState,
 )
+from ratelimited_executor.insight import Hold
 from ratelimited_executor.testing import audit
 
 from ...helpers import now, now_rounded

@@ -6,17 +6,10 @@ import random
 
 import pytest
 
-from ratelimited_executor import (
-    Adaptive,
-    ExecutorManager,
-    Hold,
-    Pacing,
-    Rate,
-    RateLimitedExecutor,
-    TaskState,
-    earliest_due_first,
-    latest_due_first,
-)
+from ratelimited_executor import ExecutorManager, Pacing, Rate, RateLimitedExecutor, TaskState
+from ratelimited_executor.insight import Hold
+from ratelimited_executor.orders import earliest_due_first, latest_due_first
+from ratelimited_executor.policies import Adaptive
 
 from ratelimited_executor._runtime.insight.insight import explain_briefly
 

@@ -5,22 +5,13 @@ import math
 
 import pytest
 
-from ratelimited_executor import (
-    Ageing,
-    Burst,
-    Explanation,
-    Fair,
-    Hold,
-    Paced,
-    Pacing,
-    Quota,
-    RateLimitedExecutor,
-    RetryLater,
-    TaskState,
-    Window,
-)
+from ratelimited_executor import Burst, Pacing, RateLimitedExecutor, RetryLater, TaskState, Window
+from ratelimited_executor.insight import Explanation, Hold
+from ratelimited_executor.orders import Ageing, Fair
+from ratelimited_executor.policies import Quota
 
 from ...helpers import now
+from ...kinds import each_policy
 
 MS = 0.001
 
@@ -96,7 +87,7 @@ async def test_bucket_that_is_empty_is_a_rate(virtual_clock):
         await keeps_its_word(executor, handles[2], hold=Hold.RATE, detail="1/4s")
 
 
-@pytest.mark.parametrize("policy", [Paced(), Window(), Burst(5)], ids=repr)
+@pytest.mark.parametrize("policy", each_policy(5), ids=repr)
 async def test_resource_that_lacks_is_named(virtual_clock, policy):
     """A short resource is named, followed by its rate."""
     async with RateLimitedExecutor("x", rate=100, policy=policy, resources={"tokens": "50/10s"}) as executor:
@@ -106,7 +97,7 @@ async def test_resource_that_lacks_is_named(virtual_clock, policy):
         await keeps_its_word(executor, handle, hold=Hold.RESOURCE, detail="tokens 50/10s")
 
 
-@pytest.mark.parametrize("policy", [Paced(), Window(), Burst(2)], ids=repr)
+@pytest.mark.parametrize("policy", each_policy(2), ids=repr)
 @pytest.mark.parametrize("order", ["default", "fair"])
 async def test_rate_of_its_key_is_named(virtual_clock, policy, order):
     """The rate of a key is named with the key; tasks of other keys are not held."""
@@ -300,7 +291,7 @@ async def test_tasks_of_one_key_start_as_its_rate_has_it(virtual_clock, options)
         assert {Hold.KEY_RATE} == {word.hold for word in words}
 
 
-@pytest.mark.parametrize("policy", [Paced(), Window(), Burst(4)], ids=repr)
+@pytest.mark.parametrize("policy", each_policy(4), ids=repr)
 async def test_backlog_is_the_time_until_the_last_start(virtual_clock, policy):
     """The backlog is the time until the last start, under every policy, with a penalty, and for one key."""
     async with RateLimitedExecutor("x", rate="4/2s", policy=policy) as executor:

@@ -6,9 +6,11 @@ from collections import Counter
 
 import pytest
 
-from ratelimited_executor import Fair, Pacing, RateLimitedExecutor, TaskView, WrongLoopError, earliest_due_first
+from ratelimited_executor import Pacing, RateLimitedExecutor
 from ratelimited_executor._core.order.ready_heap import ReadyHeap
 from ratelimited_executor._kernel.runs import Run
+from ratelimited_executor.exceptions import WrongLoopError
+from ratelimited_executor.orders import Fair, TaskView, earliest_due_first
 
 EPOCH = 1704067200  # where the virtual wall clock begins
 

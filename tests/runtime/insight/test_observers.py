@@ -8,17 +8,9 @@ from collections import Counter
 import anyio
 import pytest
 
-from ratelimited_executor import (
-    ExecutorManager,
-    Observation,
-    Observer,
-    Pacing,
-    RateLimitedExecutor,
-    Retry,
-    TaskState,
-    WhenFull,
-    observe,
-)
+from ratelimited_executor import ExecutorManager, Pacing, RateLimitedExecutor, Retry, TaskState, WhenFull
+from ratelimited_executor.abc import Observer
+from ratelimited_executor.insight import Observation, observe
 from ratelimited_executor.testing import run_virtual
 from ratelimited_executor.exceptions import BacklogFullError, WrongLoopError
 

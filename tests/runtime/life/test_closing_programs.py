@@ -19,10 +19,11 @@ from ratelimited_executor import (
 )
 from ratelimited_executor._runtime.life import closing
 from ratelimited_executor.orders import Ageing, Fair
-from ratelimited_executor.policies import Burst, Paced, Window
+from ratelimited_executor.policies import Paced
 from ratelimited_executor.testing import run_virtual
 
 from ...helpers import check_accounting, first_quick, now, seen, swallow
+from ...kinds import each_policy
 
 PROGRAMS_EACH = 50
 
@@ -50,7 +51,7 @@ class Program:
         rate = pick([float("inf"), 1000, 50, 3, 0, ["100/s", "300/5s"]])
         settings = {
             "rate": rate,
-            "policy": pick([Paced(), Window(), Burst(5)]) if type(rate) is int and rate else Paced(),
+            "policy": pick(each_policy(5)) if type(rate) is int and rate else Paced(),
             "order": pick([None, Ageing(2), Fair(), Fair(weights={1: 5}), lambda task: -task.due]),
             "max_concurrency": pick([None, None, 1, 7, 0]),
             "key_rate": pick([None, None, 20, lambda key: 5 if key == 1 else None]),

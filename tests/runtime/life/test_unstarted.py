@@ -7,7 +7,8 @@ import weakref
 
 import pytest
 
-from ratelimited_executor import RateLimitedExecutor, RetryLater, TaskState, WrongLoopError
+from ratelimited_executor import RateLimitedExecutor, RetryLater, TaskState
+from ratelimited_executor.exceptions import WrongLoopError
 
 EPOCH = 1704067200  # where the virtual wall clock begins
 

@@ -10,22 +10,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ratelimited_executor import (
-    Adaptive,
     Burst,
     ExecutorManager,
-    Fair,
     Paced,
     Rate,
     RateLimitedExecutor,
     Retry,
     RetryLater,
-    StaticPeers,
     Window,
-    parse_retry_after,
 )
+from ratelimited_executor.orders import Fair
+from ratelimited_executor.peers import StaticPeers
+from ratelimited_executor.policies import Adaptive
+from ratelimited_executor.retries import parse_retry_after
 from ratelimited_executor.testing import VirtualClock, audit
 
 from ...helpers import Flaky, first_quick, now, seen
+from ...kinds import each_policy
 
 # Left alone.
 
@@ -50,7 +51,7 @@ async def test_penalty_holds_all_starts_for_its_time(virtual_clock):
         assert 0 == executor.statistics().penalty
 
 
-@pytest.mark.parametrize("policy", [Paced(), Window(), Burst(5)], ids=repr)
+@pytest.mark.parametrize("policy", each_policy(5), ids=repr)
 async def test_nothing_is_saved_up_while_it_is_left_alone(virtual_clock, policy):
     """A penalty saves up no permits: the law holds afterwards."""
     starts = []
@@ -133,7 +134,7 @@ async def test_rate_that_is_not_used_does_not_rise(virtual_clock):
         assert Rate(10) == executor.rate
 
 
-@pytest.mark.parametrize("policy", [Paced(), Window(), Burst(6)], ids=repr)
+@pytest.mark.parametrize("policy", each_policy(6), ids=repr)
 @pytest.mark.parametrize("peers", first_quick([2, 1, 3]))
 async def test_rate_that_is_divided_rises_by_the_use_of_the_part(virtual_clock, policy, peers):
     """A process compares its use with its own part of the rate, since it does not know the others."""

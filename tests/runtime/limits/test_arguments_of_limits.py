@@ -9,21 +9,19 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from ratelimited_executor import (
-    Adaptive,
-    Ageing,
     Burst,
     ExecutorManager,
-    Fair,
     Paced,
-    Quota,
     Rate,
     RateLimitedExecutor,
     Retry,
     RetryLater,
-    StaticPeers,
     WhenFull,
     Window,
 )
+from ratelimited_executor.orders import Ageing, Fair
+from ratelimited_executor.peers import StaticPeers
+from ratelimited_executor.policies import Adaptive, Quota
 from ratelimited_executor.testing import audit, worst_window
 
 NAN, INF = math.nan, math.inf

@@ -7,13 +7,13 @@ import pytest
 
 from ratelimited_executor import (
     BacklogFullError,
-    Fair,
     RateLimitedExecutor,
     RetryLater,
     TaskDroppedError,
     TaskState,
     WhenFull,
 )
+from ratelimited_executor.orders import Fair
 from ratelimited_executor._kernel.batches import BatchSource
 from ratelimited_executor._kernel.calendar import PLAIN_RANK
 from ratelimited_executor._core.queue.records import Options

@@ -7,14 +7,10 @@ from collections import Counter
 import pytest
 
 from ratelimited_executor import (
-    Adaptive,
     BacklogFullError,
     Burst,
     ExecutorStoppedError,
-    Fair,
-    Hold,
     Paced,
-    Quota,
     Rate,
     RateLimitedExecutor,
     RetryLater,
@@ -22,12 +18,15 @@ from ratelimited_executor import (
     WhenFull,
     Window,
     default_order,
-    latest_due_first,
-    parse_retry_after,
 )
+from ratelimited_executor.insight import Hold
+from ratelimited_executor.orders import Fair, latest_due_first
+from ratelimited_executor.policies import Adaptive, Quota
+from ratelimited_executor.retries import parse_retry_after
 from ratelimited_executor.testing import worst_window
 
 from ...helpers import first_quick, now
+from ...kinds import each_policy
 
 ORDERS = {
     "default": default_order,
@@ -117,7 +116,7 @@ async def test_equal_keys_of_a_class_are_one(virtual_clock, order):
 # Shares of keys that have limits of their own.
 
 
-@pytest.mark.parametrize("policy", [Paced(), Window(), Burst(3)], ids=repr)
+@pytest.mark.parametrize("policy", each_policy(3), ids=repr)
 @pytest.mark.parametrize("weight", first_quick([3, 0.5, 20]))
 @pytest.mark.parametrize("part", [0.5, 0.95, 1.1, 1.5, 3])
 async def test_key_gets_the_lesser_of_its_rate_and_its_share(virtual_clock, policy, weight, part):

@@ -7,23 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ratelimited_executor import (
-    Ageing,
-    Burst,
-    Fair,
-    Hold,
-    Paced,
-    Pacing,
-    RateLimitedExecutor,
-    Strictness,
-    TaskState,
-    Window,
-    default_order,
-    latest_due_first,
-)
+from ratelimited_executor import Burst, Paced, Pacing, RateLimitedExecutor, TaskState, Window, default_order
+from ratelimited_executor.insight import Hold
+from ratelimited_executor.orders import Ageing, Fair, latest_due_first
+from ratelimited_executor.policies import Strictness
 from ratelimited_executor.testing import audit, run_virtual, worst_window
 
 from ...helpers import examples, now
+from ...kinds import each_policy
 
 ORDERS = {"default": default_order, "fair": Fair(), "latest": latest_due_first, "ageing": Ageing(1)}
 
@@ -66,7 +57,7 @@ async def test_no_more_of_a_key_run_than_may(virtual_clock, account, order, limi
 
 
 @pytest.mark.parametrize("order", ORDERS)
-@pytest.mark.parametrize("policy", [Paced(), Window(), Burst(2)], ids=repr)
+@pytest.mark.parametrize("policy", each_policy(2), ids=repr)
 @pytest.mark.parametrize("rate", ["2/s", lambda key: {"a": 2, "b": "10/2s"}.get(key)], ids=["fixed", "function"])
 async def test_each_key_keeps_its_rate(virtual_clock, order, policy, rate):
     """Each key keeps its own rate by the executor's policy, for tasks and batches; others are not limited."""
@@ -95,7 +86,7 @@ async def test_each_key_keeps_its_rate(virtual_clock, order, policy, rate):
 
 @given(
     order=st.sampled_from(sorted(ORDERS)),
-    policy=st.sampled_from([Paced(), Window(), Burst(5)]),
+    policy=st.sampled_from(each_policy(5)),
     pacing=st.sampled_from(Pacing),
     limits=st.sampled_from(["rate", "concurrency", "halted", "penalty"]),
     seed=st.integers(0, 100),

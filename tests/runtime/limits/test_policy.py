@@ -4,6 +4,7 @@ import asyncio
 import bisect
 import itertools
 from datetime import datetime, timedelta
+from typing import get_args
 from zoneinfo import ZoneInfo
 
 import pytest
@@ -15,20 +16,21 @@ from ratelimited_executor import (
     ExecutorManager,
     Paced,
     Pacing,
-    Quota,
     Rate,
     RateLimitedExecutor,
     RetryLater,
-    StaticPeers,
     Window,
 )
 from ratelimited_executor._core.limits.window import WindowLimit
 from ratelimited_executor._runtime.limits.plan import PolicyPlan
-from ratelimited_executor._runtime.limits.policy import RULES, Rule
+from ratelimited_executor._runtime.limits.policy import RULES, Policy, Rule
 from ratelimited_executor.insight import Hold
+from ratelimited_executor.peers import StaticPeers
+from ratelimited_executor.policies import Quota
 from ratelimited_executor.testing import audit, run_virtual, worst_window
 
 from ...helpers import check_accounting, examples, now
+from ...kinds import POLICIES, each_policy
 
 LATE = 0.005  # how much later than its decision a task's first line may run
 HEAVY_THEN_LIGHT = [("submit", 2, 4), ("submit", 1, 1)]
@@ -276,7 +278,7 @@ STEP_BACK = st.tuples(st.just("step"), st.sampled_from([-60, -30.0, 59.9]), st.j
 
 @example(policy=Window(), permits=8, history=HEAVY_THEN_LIGHT)
 @given(
-    policy=st.sampled_from([Paced(), Window(), Burst(10)]),
+    policy=st.sampled_from(each_policy(10)),
     permits=st.integers(8, 30),
     history=steps(rates=st.just(20), extra=(LONG_SLEEP, STEP_BACK)),
 )
@@ -293,7 +295,7 @@ def test_quota_holds_from_mark_to_mark_of_the_wall_clock(policy, permits, histor
 
 @example(policy=Paced(), history=[("sleep", 1.0, 1), ("submit", 4, 8), ("block", 0.03, 1)])
 @example(policy=Window(), history=[("submit", 2, 8), ("submit", 40, 1)])
-@given(policy=st.sampled_from([Paced(), Window(), Burst(20)]), history=steps(rates=st.just(20)))
+@given(policy=st.sampled_from(each_policy(20)), history=steps(rates=st.just(20)))
 @examples(60)
 def test_resources_keep_laws_of_their_own(policy, history):
     """The use of a resource keeps its rate by the same policy, while the permits keep theirs."""
@@ -315,7 +317,7 @@ def test_resources_keep_laws_of_their_own(policy, history):
 
 @example(policy=Burst(16), histories=(HEAVY_THEN_LIGHT, HEAVY_THEN_LIGHT))
 @given(
-    policy=st.sampled_from([Paced(), Window(), Burst(16)]),
+    policy=st.sampled_from(each_policy(16)),
     histories=st.tuples(steps(rates=st.just(1)), steps(rates=st.just(1))),
 )
 @examples(40)
@@ -649,11 +651,15 @@ def test_policy_that_nobody_knows_is_refused_at_the_call(policy):
         RateLimitedExecutor("x", policy=Burst)
 
 
-@pytest.mark.parametrize("policy", RULES)
+def test_every_policy_is_tested():
+    """Every policy of the package has a rule, and is one of those with which the promises are tested."""
+    assert set(RULES) == set(get_args(Policy)) == set(POLICIES)
+
+
+@pytest.mark.parametrize("policy", POLICIES)
 def test_policies_make_limits_of_the_kind_that_they_name(policy):
     """The first rate has a limit of the policy's kind, and the others are windows beside it."""
-    made = policy(5) if policy is Burst else policy()
-    plan = PolicyPlan(made, [Rate(5), Rate(60, per=60)], {"tokens": [Rate(9)]})
+    plan = PolicyPlan(POLICIES[policy](5), [Rate(5), Rate(60, per=60)], {"tokens": [Rate(9)]})
     bounds = plan.permits(None, (), now_ns=0, time_ns=lambda: 0, wall_ns=lambda: 0)
     kinds = [(bound.resource, bound.kind) for bound in bounds.bounds]
     numbered = [] if plan.rule.is_numbered else [("permits", plan.rule.kind)]

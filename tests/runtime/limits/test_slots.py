@@ -5,14 +5,9 @@ import random
 
 import pytest
 
-from ratelimited_executor import (
-    ExecutorManager,
-    ExecutorNotStartedError,
-    ExecutorStoppedError,
-    StaticPeers,
-    TaskExpiredError,
-    WrongLoopError,
-)
+from ratelimited_executor import ExecutorManager, ExecutorStoppedError, TaskExpiredError
+from ratelimited_executor.exceptions import ExecutorNotStartedError, WrongLoopError
+from ratelimited_executor.peers import StaticPeers
 from ratelimited_executor.slots import Slot
 
 from ...helpers import now_rounded

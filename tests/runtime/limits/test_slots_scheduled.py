@@ -6,7 +6,6 @@ import pytest
 
 from ratelimited_executor import (
     ExecutorManager,
-    Fair,
     RateLimitedExecutor,
     Retry,
     RunTimeoutError,
@@ -14,6 +13,7 @@ from ratelimited_executor import (
     Window,
 )
 from ratelimited_executor.insight import Hold
+from ratelimited_executor.orders import Fair
 from ratelimited_executor.slots import current_slot
 
 from ...helpers import now_rounded

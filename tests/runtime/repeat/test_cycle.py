@@ -11,14 +11,8 @@ from fractions import Fraction
 
 import pytest
 
-from ratelimited_executor import (
-    BacklogFullError,
-    Burst,
-    ExecutorManager,
-    MemoryProgress,
-    RateLimitedExecutor,
-    RetryLater,
-)
+from ratelimited_executor import BacklogFullError, Burst, ExecutorManager, RateLimitedExecutor, RetryLater
+from ratelimited_executor.cycles import MemoryProgress
 from ratelimited_executor.spread import CycleSlots, balance, reciprocal
 from ratelimited_executor.testing import run_virtual
 

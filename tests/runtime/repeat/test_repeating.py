@@ -10,7 +10,8 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from ratelimited_executor import ExecutorManager, MissedTick, OnError, Pacing, RateLimitedExecutor, WrongLoopError
+from ratelimited_executor import ExecutorManager, MissedTick, OnError, Pacing, RateLimitedExecutor
+from ratelimited_executor.exceptions import WrongLoopError
 
 from ...helpers import now_rounded
 

@@ -9,7 +9,6 @@ import tenacity
 
 from ratelimited_executor import (
     Burst,
-    Fair,
     Paced,
     Pacing,
     Rate,
@@ -20,9 +19,11 @@ from ratelimited_executor import (
     TaskState,
     Window,
 )
+from ratelimited_executor.orders import Fair
 from ratelimited_executor.testing import audit, run_virtual
 
 from ...helpers import Flaky, now, seen
+from ...kinds import each_policy
 
 WAYS = ["sync", "async", "async later", "thread", "partial timeout"]
 
@@ -97,7 +98,7 @@ async def test_coroutine_that_fails_in_its_first_step_is_tried_again(virtual_clo
     assert 3 == len(flaky.starts)
 
 
-@pytest.mark.parametrize("policy", [Paced(), Window(), Burst(3)], ids=repr)
+@pytest.mark.parametrize("policy", each_policy(3), ids=repr)
 async def test_each_attempt_takes_a_permit(virtual_clock, policy):
     """Each attempt takes permits at its cost, and all keep the law."""
     starts = []

@@ -27,9 +27,8 @@ from ratelimited_executor import (
     RateLimitedExecutor,
     TaskState,
     default_order,
-    earliest_due_first,
-    latest_due_first,
 )
+from ratelimited_executor.orders import earliest_due_first, latest_due_first
 from ratelimited_executor._runtime.task.accounts import Accounts
 from ratelimited_executor.testing import VirtualEventLoop, audit, run_virtual
 
@@ -630,15 +629,15 @@ def test_the_report_of_a_call_that_failed_names_it(count):
     }
 
 
-def test_counts_that_are_behind_are_settled_before_they_are_told():
-    """Counts are settled before they are read; running tasks, held permits and the current call do not wait."""
+def test_counts_that_lag_catch_up_before_they_are_read():
+    """Counts catch up before they are read; running tasks, held permits and the current call do not wait."""
     accounts = accounts_of(accepted=9)
 
-    def settle() -> None:
+    def catch_up() -> None:
         accounts.counts[TaskState.DONE] += 2
-        accounts.settle = lambda: None
+        accounts.catch_up = lambda: None
 
-    accounts.settle = settle
+    accounts.catch_up = catch_up
     accounts.running[1] = accounts.holding["permit"] = None
     accounts.is_inside = True
     assert (3, 4) == (accounts.running_count(), accounts.waiting_count())

@@ -8,7 +8,8 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from ratelimited_executor import BacklogFullError, ExecutorManager, Paced, RateLimitedExecutor, Strictness
+from ratelimited_executor import BacklogFullError, ExecutorManager, Paced, RateLimitedExecutor
+from ratelimited_executor.policies import Strictness
 
 from ...helpers import now
 

@@ -11,8 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ratelimited_executor import Pacing, RateLimitedExecutor, kernel
+from ratelimited_executor import Pacing, RateLimitedExecutor
 from ratelimited_executor._core.queue.queue import TaskQueue
+from ratelimited_executor import kernel
 from ratelimited_executor.testing import run_virtual
 
 from ...core.world import make_all_ready

@@ -20,13 +20,12 @@ from ratelimited_executor import (
     ExecutorStoppedError,
     Rate,
     RateLimitedExecutor,
-    StaticPeers,
     TaskExpiredError,
 )
 from ratelimited_executor._runtime.threads import loop_thread
 from ratelimited_executor.blocking import BlockingLimiter, BlockingManager, BlockingSlots
 from ratelimited_executor.exceptions import SlotLostError
-from ratelimited_executor.peers import RedisPeers
+from ratelimited_executor.peers import RedisPeers, StaticPeers
 from ratelimited_executor.policies import Window
 from ratelimited_executor.slots import OnLost, Slots
 from ratelimited_executor.testing import audit

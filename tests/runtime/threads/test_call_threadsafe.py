@@ -11,12 +11,12 @@ import pytest
 from ratelimited_executor import (
     BacklogFullError,
     BatchSummary,
-    ExecutorNotStartedError,
     ExecutorStoppedError,
     OnError,
     RateLimitedExecutor,
-    Statistics,
 )
+from ratelimited_executor.exceptions import ExecutorNotStartedError
+from ratelimited_executor.insight import Statistics
 
 from ...helpers import now
 

@@ -1,4 +1,4 @@
-"""The contract of stores of progress, checked for every store: :class:`ratelimited_executor.Progress`."""
+"""The contract of stores of progress, checked for every store: :class:`ratelimited_executor.abc.Progress`."""
 
 import asyncio
 import inspect
@@ -9,7 +9,8 @@ import time
 import pytest
 import redis.asyncio
 
-from ratelimited_executor import MemoryProgress, Progress, RedisProgress, SQLiteProgress
+from ratelimited_executor.abc import Progress
+from ratelimited_executor.cycles import MemoryProgress, RedisProgress, SQLiteProgress
 from ratelimited_executor.simulation.progress import InstantProgress
 
 STORES = [MemoryProgress, SQLiteProgress, RedisProgress, InstantProgress]

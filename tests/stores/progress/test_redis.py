@@ -6,7 +6,8 @@ from collections import Counter, defaultdict
 
 import pytest
 
-from ratelimited_executor import RateLimitedExecutor, RedisProgress
+from ratelimited_executor import RateLimitedExecutor
+from ratelimited_executor.cycles import RedisProgress
 from ratelimited_executor.spread import CycleSlots
 
 

@@ -7,7 +7,8 @@ from pathlib import Path
 import apsw
 import pytest
 
-from ratelimited_executor import SQLiteProgress, StoreUnavailableError
+from ratelimited_executor.cycles import SQLiteProgress
+from ratelimited_executor.exceptions import StoreUnavailableError
 from ratelimited_executor.stores import sqlite_file
 
 

@@ -16,8 +16,9 @@ from dataclasses import dataclass, field
 
 import psycopg
 
-from ratelimited_executor import RateLimitedExecutor, StoreUnavailableError
+from ratelimited_executor import RateLimitedExecutor
 from ratelimited_executor.durable import DurableState, DurableTasks, PostgresStore
+from ratelimited_executor.exceptions import StoreUnavailableError
 
 from .postgres_server import END_CONNECTIONS, PostgresServer
 

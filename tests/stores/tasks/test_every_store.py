@@ -1,11 +1,11 @@
-"""The contract of stores of durable tasks, checked for every store: :class:`ratelimited_executor.TaskStore`."""
+"""The contract of stores of durable tasks, checked for every store: :class:`ratelimited_executor.abc.TaskStore`."""
 
 import asyncio
 import inspect
 
 import pytest
 
-from ratelimited_executor import TaskStore
+from ratelimited_executor.abc import TaskStore
 from ratelimited_executor._core.durable.tasks import NO_KEY, Claim, DurableState, End, NewTask, TaskOutcome, Ref, Turns
 from ratelimited_executor.durable import Durability, MemoryStore, PostgresStore, RedisStore, SQLiteStore
 from ratelimited_executor.exceptions import StoreUnavailableError

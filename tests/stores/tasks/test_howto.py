@@ -12,8 +12,9 @@ if sys.platform == "win32":
 
 import psycopg
 
-from ratelimited_executor import RateLimitedExecutor, Retry, StoreUnavailableError
+from ratelimited_executor import RateLimitedExecutor, Retry
 from ratelimited_executor.durable import DurableState, DurableTasks, PostgresStore
+from ratelimited_executor.exceptions import StoreUnavailableError
 from ratelimited_executor.testing import run_virtual
 
 HOWTO = Path(__file__).parents[3] / "docs" / "howto"

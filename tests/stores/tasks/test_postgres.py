@@ -14,7 +14,7 @@ import hypothesis
 import psycopg
 from hypothesis import example, given
 
-from ratelimited_executor import StoreUnavailableError
+from ratelimited_executor.exceptions import StoreUnavailableError
 from ratelimited_executor._core.durable.tasks import Beat, Claim, DurableState, End, NewTask, TaskOutcome, Turns
 from ratelimited_executor.durable import PostgresStore
 from ratelimited_executor.stores.tasks import moves, postgres

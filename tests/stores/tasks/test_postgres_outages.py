@@ -11,10 +11,11 @@ if sys.platform == "win32":
 
 import psycopg
 
-from ratelimited_executor import RateLimitedExecutor, StoreUnavailableError
+from ratelimited_executor import RateLimitedExecutor
 from ratelimited_executor._core.durable.tasks import Beat, Claim, DurableState, End, NewTask
 from ratelimited_executor._core.durable.tasks import TaskOutcome as Ended
 from ratelimited_executor.durable import DurableTasks, PostgresStore
+from ratelimited_executor.exceptions import StoreUnavailableError
 from ratelimited_executor.stores.tasks import moves, postgres
 from tests.peers.proxy import Proxy
 

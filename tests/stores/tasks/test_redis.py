@@ -19,7 +19,8 @@ import redis.asyncio
 from hypothesis import example, given
 from redis.asyncio.cluster import RedisCluster
 
-from ratelimited_executor import RateLimitedExecutor, StoreUnavailableError
+from ratelimited_executor import RateLimitedExecutor
+from ratelimited_executor.exceptions import StoreUnavailableError
 from ratelimited_executor._core.durable.tasks import Beat, Claim, DurableState, End, NewTask, TaskOutcome, Ref, Turns
 from ratelimited_executor._runtime.time.clock import SystemClock
 from ratelimited_executor.durable import DurableTasks, RedisStore

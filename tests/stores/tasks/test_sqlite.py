@@ -13,10 +13,10 @@ from pathlib import Path
 import apsw
 import pytest
 
-from ratelimited_executor import StoreUnavailableError
 from ratelimited_executor._core.durable.tasks import Claim, DurableState, End, NewTask, TaskOutcome, Turns
 from ratelimited_executor._runtime.time.clock import SystemClock
 from ratelimited_executor.durable import SQLiteStore
+from ratelimited_executor.exceptions import StoreUnavailableError
 from ratelimited_executor.stores import sqlite_file
 from ratelimited_executor.stores.tasks import moves, sqlite
 

@@ -13,10 +13,11 @@ from pathlib import Path
 import apsw
 import pytest
 
-from ratelimited_executor import RateLimitedExecutor, StoreUnavailableError
+from ratelimited_executor import RateLimitedExecutor
 from ratelimited_executor._core.durable.tasks import Claim, DurableState, End, NewTask, TaskOutcome
 from ratelimited_executor._runtime.time.clock import SystemClock
 from ratelimited_executor.durable import DurableTasks, SQLiteStore
+from ratelimited_executor.exceptions import StoreUnavailableError
 from ratelimited_executor.stores import sqlite_file
 
 ROOT = Path(__file__).parents[3]

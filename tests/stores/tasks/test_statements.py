@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from ratelimited_executor import StoreUnavailableError
+from ratelimited_executor.exceptions import StoreUnavailableError
 from ratelimited_executor._core.durable.tasks import (
     Claim,
     DurableState,

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from ratelimited_executor import RateLimitedExecutor
-from ratelimited_executor._runtime.task.traced import TracedCall, traced
+from ratelimited_executor._runtime.task.call_site import SitedCall, with_call_site
 from ratelimited_executor.testing import run_virtual
 
 
@@ -35,16 +35,16 @@ def test_in_debug_mode_the_report_says_where_the_call_was_scheduled(face):
 
 
 @pytest.mark.parametrize("is_debug", [False, True])
-def test_only_a_callback_in_debug_mode_is_traced(is_debug):
-    """Callbacks are traced only in debug mode, and only once; what is not callable is left for its own check."""
+def test_only_a_callback_in_debug_mode_knows_its_call_site(is_debug):
+    """Callbacks keep their call site only in debug mode, and only once; what is not callable is left for its own check."""
 
     async def main():
         loop = asyncio.get_running_loop()
         loop.set_debug(is_debug)
-        found = traced(loop, print)
-        assert isinstance(found, TracedCall) is is_debug
+        found = with_call_site(loop, print)
+        assert isinstance(found, SitedCall) is is_debug
         assert found is print or found.func is print
-        assert traced(loop, found) is found
-        assert traced(loop, 5) == 5
+        assert with_call_site(loop, found) is found
+        assert with_call_site(loop, 5) == 5
 
     run_virtual(main())

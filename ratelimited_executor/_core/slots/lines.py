@@ -1,6 +1,6 @@
-"""Tasks that hold slots while they run: a *lane* for all tasks of one priority that need slots of the same pools.
+"""Tasks that hold slots while they run: a *line* for all tasks of one priority that need slots of the same pools.
 
-Queues treat a lane like a key (``_core/keys/gate.py``): while it waits for slots, its tasks leave the order and hold
+Queues treat a line like a key (``_core/keys/gate.py``): while it waits for slots, its tasks leave the order and hold
 back no others. It requests the slots of its first task when the task may start otherwise, or ahead, together with a
 permit of a group, and waits in the line of each pool.
 
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 
     from ratelimited_executor._core.slots.keeping import SlotKeeper, SlotStatistics
 
-__all__ = ["SlotLane", "stored_key"]
+__all__ = ["SlotLine", "stored_key"]
 
 
-class SlotLane(KeyToken):
+class SlotLine(KeyToken):
     """The tasks of an executor that need slots of the same pools, of one priority and key.
 
     Args:
@@ -34,7 +34,7 @@ class SlotLane(KeyToken):
         priority: the priority of slot requests; larger goes first.
         name: the name of the executor.
         keeper: the keeper of the slots.
-        wake: called with the lane when its slots may have been handed over.
+        wake: called with the line when its slots may have been handed over.
 
     Attributes:
         key: the key as the user passed it.
@@ -54,7 +54,7 @@ class SlotLane(KeyToken):
         priority: float,
         name: str,
         keeper: SlotKeeper,
-        wake: Callable[[SlotLane], None],
+        wake: Callable[[SlotLine], None],
     ) -> None:
         super().__init__(given_key(key))
         self.held_key = key
@@ -75,12 +75,12 @@ class SlotLane(KeyToken):
 
 
 def stored_key(key: Hashable) -> Any:
-    """Return the key of tasks in its stored form, also of those in a lane."""
-    return key.held_key if isinstance(key, SlotLane) else key
+    """Return the key of tasks in its stored form, also of those in a line."""
+    return key.held_key if isinstance(key, SlotLine) else key
 
 
-def _wake(lane: ref[SlotLane], wake: Callable[[SlotLane], None]) -> None:
-    """Wake a lane if it still exists: the request does not keep it alive."""
-    found = lane()
+def _wake(line: ref[SlotLine], wake: Callable[[SlotLine], None]) -> None:
+    """Wake a line if it still exists: the request does not keep it alive."""
+    found = line()
     if found is not None:
         wake(found)

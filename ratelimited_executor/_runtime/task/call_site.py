@@ -1,4 +1,4 @@
-"""The origin of a callback, kept while the event loop is in debug mode, for the report of its failure."""
+"""The call site of a callback, kept while the event loop is in debug mode, for the report of its failure."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from traceback import StackSummary
 
-__all__ = ["TracedCall", "traced"]
+__all__ = ["SitedCall", "with_call_site"]
 
 
-class TracedCall:
+class SitedCall:
     """A callback that knows where it was scheduled.
 
     Args:
@@ -32,8 +32,8 @@ class TracedCall:
         return self.func(*args)
 
 
-def traced(loop: asyncio.AbstractEventLoop, callback: Any) -> Any:
+def with_call_site(loop: asyncio.AbstractEventLoop, callback: Any) -> Any:
     """Return a callback that knows the caller's caller, which scheduled it; unchanged outside debug mode."""
-    if not loop.get_debug() or not callable(callback) or isinstance(callback, TracedCall):
+    if not loop.get_debug() or not callable(callback) or isinstance(callback, SitedCall):
         return callback
-    return TracedCall(callback, extract_stack(sys._getframe(2)))  # noqa: SLF001  # as asyncio does
+    return SitedCall(callback, extract_stack(sys._getframe(2)))  # noqa: SLF001  # as asyncio does
