@@ -96,6 +96,18 @@ async def test_limit_holds_over_the_group_and_is_used(settings, bounds, least) -
         assert set(group.by) == {0, 1, 2}
 
 
+async def test_task_due_now_starts_at_once_though_one_that_was_to_come_is_cancelled() -> None:
+    """A task cancelled before its due time does not hide another one from the request for tickets."""
+    async with Group() as group:
+        executor = await group.join(rate=5)
+        await asyncio.sleep(QUARANTINE)
+        executor.schedule(print, delay=0.2).cancel()
+        begin = asyncio.get_running_loop().time()
+        executor.submit(group.start, 0, 1, None)
+        await asyncio.sleep(5)
+        assert [begin] == pytest.approx([time for time, _ in group.starts], abs=0.01)
+
+
 async def test_quota_of_the_group_begins_anew_with_each_minute() -> None:
     """A quota starts anew with each calendar minute, none of which has more, and is used up."""
     async with Group() as group:

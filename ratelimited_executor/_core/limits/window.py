@@ -21,7 +21,6 @@ from __future__ import annotations
 
 from collections import deque
 from copy import copy
-from itertools import takewhile
 from typing import TYPE_CHECKING, Any, Final
 
 from ratelimited_executor._core.limits.effects import PENDING, PendingEntry
@@ -80,6 +79,7 @@ class WindowLimit(WindowFields, Limit):
         A rate of 0 pauses, and an infinite rate lifts the limit: neither has a window, and the old window is kept.
         """
         self.count(now_ns)
+        self._edge_ns = None
         self.rate = rate
         self.permits = UNLIMITED if rate.is_unlimited else int(rate.permits)
         if self._width_ns and (rate.is_zero or rate.is_unlimited):
@@ -157,7 +157,7 @@ class WindowLimit(WindowFields, Limit):
         if charged <= 0 or now_ns - entry[0] <= self._margin_ns or self.permits == UNLIMITED:
             return
         if entry[1] == charged and entry[0] >= 0:
-            entry[0] = now_ns
+            entry[0], self._edge_ns = now_ns, None
             return
         self.settle(receipt, 0, now_ns)
         receipt[:] = self.take(charged, now_ns)
@@ -168,7 +168,7 @@ class WindowLimit(WindowFields, Limit):
         if charged <= 0 or self.permits == UNLIMITED:
             return
         if entry[1] == charged and entry[0] >= 0:
-            entry[0] = PENDING
+            entry[0], self._edge_ns = PENDING, None
         else:  # it shares its entry, or has left the window
             self.settle(receipt, 0, 0)
             entry = [PENDING, charged]
@@ -214,9 +214,14 @@ class WindowLimit(WindowFields, Limit):
         windows = max(0, end_ns - 1 - now_ns) // self._width_ns
         edge_ns = end_ns - self._width_ns * (windows + 1)
         if edge_ns != self._edge_ns:
-            self._edge_ns = edge_ns
-            times = takewhile(lambda entry: entry[0] < edge_ns or entry[0] == PENDING, self._log)
-            self._leaving = sum(amount for time, amount in times if time != PENDING)  # as above
+            self._edge_ns, self._leaving = edge_ns, 0
+            for time, amount in self._log:
+                if time == PENDING:  # as above; once it takes effect, it may keep those after it in the log
+                    self._edge_ns = None
+                elif time < edge_ns:
+                    self._leaving += amount
+                else:
+                    break
         return max(0, room + self._leaving) + self.permits * windows
 
     def idle_at(self, now_ns: int) -> int | None:
@@ -246,7 +251,7 @@ class WindowLimit(WindowFields, Limit):
         """Adopt the entries of another window."""
         self._width_ns = numbers[0]
         self._log.extend([time, amount] for time, amount in zip(numbers[1::2], numbers[2::2], strict=True))
-        self.used, self._edge_ns = sum(numbers[2::2]), None
+        self.used = sum(numbers[2::2])
         self._set_rate(self.rate, now_ns)
 
     def trial(self, time_ns: Callable[[], int] | None = None) -> Self:  # noqa: ARG002  # it reads no clock

@@ -117,7 +117,13 @@ def ready_tasks(queue: PlainQueue) -> list[tuple[Any, Hashable, Mapping[str, int
     return tasks
 
 
-def demand_until(queue: PlainQueue, when: float, count: Callable[..., float] = count_until) -> float:
+def _demand_of(calendar: Calendar, when: float, *, is_spread: bool) -> int:
+    """Count like :func:`count_until`, but at least one if one is ready: cancelled tasks that are unread may hide it."""
+    count = count_until(calendar, when, is_spread=is_spread)
+    return count or int(bool(calendar.ready.active) and calendar.ready.head() is not None)
+
+
+def demand_until(queue: PlainQueue, when: float, count: Callable[..., float] = _demand_of) -> float:
     """Estimate how many tasks are due to start by a loop time, if there are permits for all.
 
     Args:

@@ -518,10 +518,11 @@ class TaskQueue(PlainQueue):
         """Record whether each start is a separate decision, because a start may change the next one or its cost."""
         is_left = bool(self.rekeying) or self._is_interim  # a previous order still holds tasks
         is_own = self.order is not default_order
-        self.is_special = is_own or is_left or self.gate is not None or self.costs is not None
+        self._may_be_lone = not (is_own or is_left or self.costs is not None or self.permits.is_by_tickets)
+        # Tickets are requested for a task at its due time, although there is no permit for it.
+        self.is_special = self.gate is not None or not self._may_be_lone
         self.is_by_importance = self._fair_clock is not None or self.gate is not None
         self._is_single = self.permits.decides_each or self.is_by_importance
-        self._may_be_lone = not (is_own or is_left or self.costs is not None or self.permits.is_by_tickets)
         self.counts_effects = self.admission.effects is not None or self.gate is not None
         self.is_forgetting = False
 

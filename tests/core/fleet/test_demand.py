@@ -200,3 +200,13 @@ def test_tasks_that_have_just_come_due_count_though_the_queue_has_not_looked(exe
     executor.add(9, due=NOW + 1.5, key="a")
     assert 0 == executor.could(1, now=NOW + 1)
     assert 9 == executor.could(1, now=NOW + 1.5)
+
+
+def test_ready_task_counts_though_one_that_was_to_come_is_cancelled(record_class):
+    """A task cancelled before its due time does not hide one that is ready."""
+    executor = Executor(record_class)
+    cancelled = record_class("cancelled", due=NOW + 0.5)
+    executor.queue.add_record(cancelled)
+    executor.queue.cancel(cancelled)
+    executor.queue.add_immediate(record_class("ready", due=NOW))
+    assert executor.could(0.1) == 1

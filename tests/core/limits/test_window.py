@@ -6,6 +6,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from ratelimited_executor._core.limits.effects import begin
 from ratelimited_executor._core.limits.window import WindowLimit
 from ratelimited_executor._core.permits.rates import Rate
 
@@ -59,7 +60,8 @@ def test_what_a_window_holds_counts_under_another_rate(rate, history):
         st.tuples(st.just("take"), st.integers(1, 3))
         | st.tuples(st.just("advance"), st.sampled_from([NS // 10_000, NS // 10, NS // 3]))
         | st.tuples(st.just("settle"), st.tuples(st.integers(1, 4), st.integers(0, 4)))
-        | st.tuples(st.just("rate"), WHOLE_RATES),
+        | st.tuples(st.just("rate"), WHOLE_RATES)
+        | st.tuples(st.sampled_from(["effect", "defer", "begin"]), st.integers(1, 4)),
         min_size=10,
         max_size=60,
     ),
@@ -68,23 +70,45 @@ def test_what_a_window_holds_counts_under_another_rate(rate, history):
 @example(  # a start that shares its entry with one before the edge moves that over it
     Rate(9000, per=2), [("advance", NS - 500_000), *[("take", 1), ("advance", 100_000)] * 8], 3 * NS
 )
+@example(  # a shorter window has let go of a start that the longer one would keep beyond the interval
+    Rate(10, per=2),
+    [*[("advance", NS // 5 * 6), ("take", 1)] * 2, ("rate", Rate(10)), ("rate", Rate(10, per=2)), ("advance", 1)],
+    3 * NS,
+)
+@example(  # the second start takes effect late, and keeps the third one in the window
+    Rate(10, per=2),
+    [*[("take", 1), ("advance", 1)] * 2, ("defer", 1), ("take", 1), ("advance", NS // 2 * 3), ("begin", 1)],
+    3 * NS,
+)
+@example(Rate(5, per=2), [("take", 1), ("advance", NS // 2 * 3), ("effect", 1)], 3 * NS)
+@example(Rate(5, per=2), [("take", 1), ("advance", NS // 2 * 3), ("defer", 1), ("begin", 1)], 3 * NS)
 @examples(400)
 def test_question_about_the_rest_of_an_interval_has_the_same_answer_whatever_was_asked_before(rate, history, interval):
     """A window that is asked at each step answers like one that has only just read the same starts."""
-    limit, now, receipts = WindowLimit(rate), START, []
+    limit, now, receipts, effects = WindowLimit(rate), START, [], []
     for action, value in history:
         if action == "advance":
             now += value
+        elif action == "begin":
+            begin(effects, now)
+            effects.clear()
         elif action == "rate":
             limit.change_to(WindowLimit(value), now)
+            continue  # it may change again before a question
         elif action == "settle" and receipts:
             limit.settle(receipts[-min(value[0], len(receipts))], value[1], now)
+        elif action == "effect" and receipts:
+            limit.take_effect(receipts[-min(value, len(receipts))], now)
+        elif action == "defer" and receipts and not effects:
+            limit.defer(receipts[-min(value, len(receipts))], effects)
         elif action == "take" and limit.admits(value, now):
             receipts.append(limit.take(value, now))
         end = now - now % interval + interval
-        fresh = limit.unused()
-        fresh.unpack(limit.pack(), now)
-        assert limit.count_until(now, end) == fresh.count_until(now, end)
+        count = limit.count_until(now, end)
+        if (packed := limit.pack()) is not None:  # else a start has no time
+            fresh = limit.unused()
+            fresh.unpack(packed, now)
+            assert count == fresh.count_until(now, end)
 
 
 @pytest.mark.parametrize("permits", [4096, 4097, 9000])

@@ -9,9 +9,13 @@ from hypothesis import strategies as st
 from ratelimited_executor import kernel
 from ratelimited_executor._kernel.batches import BatchSource
 from ratelimited_executor._kernel.calendar import PLAIN_RANK
+from ratelimited_executor._core.fleet.budget import BudgetPermits
+from ratelimited_executor._core.limits.combined import Bound
+from ratelimited_executor._core.limits.window import WindowLimit
 from ratelimited_executor._core.order.ordering import default_order, latest_due_first
 from ratelimited_executor._kernel.pacing import Pacing
 from ratelimited_executor._core.permits.rates import Rate
+from ratelimited_executor._core.queue.records import PERMITS
 from ratelimited_executor._kernel.states import TaskState
 
 from ...helpers import examples
@@ -496,3 +500,14 @@ def test_many_deadlines_pass_in_bounded_turns(record_class):
         assert None is world.queue.poll(3.0, 1)
         assert count == len(gone)
     assert 0 == world.queue.live_count()
+
+
+def test_due_time_wakes_the_queue_where_tickets_are_requested(record_class):
+    """A task of a group is noticed at its due time, so that a ticket is requested, while another waits for one."""
+    world = World(record_class, pacing=Pacing.ON_TIME)
+    none = Bound(WindowLimit(Rate(0)), resource=PERMITS, text="", kind="group")
+    world.queue.set_permits(BudgetPermits(None, [none], rate=Rate(1), time_ns=lambda: 0))
+    world.add("waiting", None)
+    world.add("coming", 0.5)
+    assert world.queue.poll(0.0, 1) is None
+    assert world.queue.wake_at == 0.5
