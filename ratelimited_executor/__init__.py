@@ -146,23 +146,30 @@ _MOVED: Final = {
 _MOVED_TO: Final = {name: module for module, names in _MOVED.items() for name in names}
 
 
-def __getattr__(name: str) -> Any:
-    if name == "__version__":
-        return _read_version()
-    if name in _MOVED_TO:
-        return _moved(name, f"{__name__}.{_MOVED_TO[name]}")
-    module = _MODULE_OF.get(name)
-    if module is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(import_module(f"{__name__}.{module}"), name)
-    globals()[name] = value
-    return value
+if not TYPE_CHECKING:  # else type checkers would accept any name
+
+    def __getattr__(name: str) -> Any:
+        if name == "__version__":
+            return _read_version()
+        if name in _MOVED_TO:
+            return _moved(name, f"{__name__}.{_MOVED_TO[name]}")
+        if name in _MOVED:
+            return import_module(f"{__name__}.{name}")
+        module = _MODULE_OF.get(name)
+        if module is None:
+            raise AttributeError(
+                f"module {__name__!r} has no attribute {name!r}; docs/reference/modules.md has all names"
+            )
+        value = getattr(import_module(f"{__name__}.{module}"), name)
+        globals()[name] = value
+        return value
 
 
 def _moved(name: str, module: str) -> Any:
     import warnings  # noqa: PLC0415  # few programs get here
 
-    warnings.warn(f"{__name__}.{name} is {module}.{name} now", DeprecationWarning, stacklevel=3)
+    text = f"{name} has moved: write 'from {module} import {name}'; the old place ends with 0.2"
+    warnings.warn(text, DeprecationWarning, stacklevel=3)
     return getattr(import_module(module), name)
 
 

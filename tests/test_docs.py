@@ -197,9 +197,10 @@ def test_public_name_is_in_the_reference(name: str) -> None:
 def test_table_of_modules_names_what_they_have() -> None:
     """Each module's row has all public names of that module and no other name."""
     page = (ROOT / "docs" / "reference" / "modules.md").read_text(encoding="utf-8")
-    for home in [ratelimited_executor, *TOPICS]:
+    for home in HOMES:
         (row,) = re.findall(rf"^\| `{home.__name__}` \| (.*)$", page, re.MULTILINE)
-        assert home is exceptions or set(re.findall(r"`(\w+)`", row)) == set(home.__all__), home
+        names = set(re.findall(r"`(\w+)`", row))  # none where the row has a link to all of them
+        assert home is exceptions or names in (set(), set(home.__all__)), home
 
 
 @pytest.mark.parametrize("name", testing.__all__)

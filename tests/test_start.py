@@ -83,3 +83,26 @@ def _with_packages(name: str) -> list[str]:
     """Return the name of a module and those of its packages."""
     parts = name.split(".")
     return [".".join(parts[: count + 1]) for count in range(len(parts))]
+
+
+THREADS = """
+import asyncio, sys
+
+from ratelimited_executor import RateLimitedExecutor
+
+async def main():
+    async with RateLimitedExecutor("x") as executor:
+        assert "anyio.to_thread" not in sys.modules
+        handle = executor.submit(int, in_thread=True)
+        before = set(sys.modules)
+        await handle
+        print(*(name for name in set(sys.modules) - before if name.startswith("anyio.") and name != "anyio.to_thread"))
+
+asyncio.run(main())
+"""
+
+
+def test_what_threads_need_is_loaded_when_the_first_call_is_scheduled() -> None:
+    """Loading anyio's backend takes 20 ms, which the start of a task would add to the lateness of all others."""
+    run = subprocess.run([sys.executable, "-c", THREADS], capture_output=True, text=True, check=True)
+    assert not run.stdout.split()

@@ -34,6 +34,7 @@ from ratelimited_executor._runtime.repeat.retrying import check_retry
 from ratelimited_executor._runtime.task.call_site import with_call_site
 from ratelimited_executor._runtime.task.handles import TaskHandle
 from ratelimited_executor._runtime.task.intake import add_wall
+from ratelimited_executor._runtime.task.launch import prepare_threads
 from ratelimited_executor._runtime.threads.futures import FuturesFace, call_on_loop
 
 if TYPE_CHECKING:
@@ -467,6 +468,8 @@ def make_options(
         own_context=check_context(context) is not None,
         name=name_or_none("name", name),
     )
+    if in_thread:
+        prepare_threads()
     if rare is not None:
         made.key = rare.key
         made.charge = None if rare.needs is None else Charge(rare.needs)

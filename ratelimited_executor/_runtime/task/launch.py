@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from contextvars import Context
-from functools import partial
+from functools import cache, partial
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -31,6 +31,7 @@ __all__ = [
     "context_of_thread",
     "is_awaitable",
     "limited",
+    "prepare_threads",
     "run_timeout_error",
     "with_timeout",
 ]
@@ -80,6 +81,14 @@ def _without_stop(call: Callable[[], T]) -> T:
         return call()
     except StopIteration as error:
         raise RuntimeError("the call raised StopIteration") from error
+
+
+@cache
+def prepare_threads() -> None:
+    """Load what a call in a thread needs, when the first is scheduled: at its start, this would hold up others for 20 ms."""
+    import anyio  # noqa: PLC0415  # most programs have no threads
+
+    anyio.CapacityLimiter(1)  # loads anyio's backend, if a task runs
 
 
 class ThreadCall:
