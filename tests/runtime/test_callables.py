@@ -387,6 +387,20 @@ async def test_task_that_holds_the_loop_is_named_in_a_warning(virtual_clock, cap
     assert "hog held the event loop for 250 ms" in messages[0]
 
 
+async def test_repeating_task_that_holds_the_loop_is_named_by_its_function(virtual_clock, caplog):
+    """The warning names the user's function, not the internal call in its place."""
+
+    def hog():
+        asyncio.get_running_loop().block_for(0.25)
+
+    async with RateLimitedExecutor("x") as executor:
+        executor.schedule_at_fixed_rate(hog, period=1.0)
+        await asyncio.sleep(0.5)
+        await executor.shutdown(cancel_pending=True)
+    (message,) = [record.getMessage() for record in caplog.records if "held the event loop" in record.getMessage()]
+    assert "hog held the event loop for 250 ms" in message
+
+
 async def test_task_factory_of_the_loop_is_used(virtual_clock):
     """Coroutines run in tasks of the loop's task factory, if it has one."""
     made = []
