@@ -50,15 +50,15 @@ class StandIn:
 
     Args:
         call: the function that is called.
-        fn: the user's callable; None if there is none.
+        func: the user's callable, whose name this has as a partial has it; None if there is none.
         args: its arguments.
     """
 
-    __slots__ = ("_stand_in", "args", "fn")
+    __slots__ = ("_stand_in", "args", "func")
 
-    def __init__(self, call: Any, fn: Any = None, args: tuple[Any, ...] = ()) -> None:
+    def __init__(self, call: Any, func: Any = None, args: tuple[Any, ...] = ()) -> None:
         self._stand_in = call
-        self.fn = fn
+        self.func = func
         self.args = args
 
     def __call__(self) -> Any:

@@ -344,7 +344,7 @@ class TaskHandle(TaskRecord, Generic[T_co]):
         """Return the user's callable; None once the task has ended."""
         if self._state in FINAL_STATES:
             return None
-        return self._call.fn if type(self._call) is StandIn else self._call
+        return self._call.func if type(self._call) is StandIn else self._call
 
     def _args_of(self, position: int) -> Any:  # noqa: ARG002  # the signature of a source
         """Return the arguments of the call; none once the task has ended."""

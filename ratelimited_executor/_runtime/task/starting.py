@@ -302,8 +302,7 @@ class Starter(StarterFields):
         collected = self._collected(seconds)
         if seconds - collected > LONG_HOLD_SECONDS:
             message = "%s held the event loop for %.0f ms (or the process did not get the CPU)"
-            fn = call.fn if type(call) is StandIn else call
-            name = "handing over a permit" if fn is None else name_of(fn)
+            name = "handing over a permit" if call is HOLD else name_of(call)
             self._warn("hold", message, name, (seconds - collected) * 1e3)
         else:
             message = "garbage collections held the event loop for %.0f ms: see gc.freeze()"
