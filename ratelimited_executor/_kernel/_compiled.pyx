@@ -177,12 +177,12 @@ SOURCE_CRC32 = KERNEL_SOURCE_CRC32  # choice.py compares it with the source besi
 # Pairing with the pure bodies.
 
 pure = {}  # by qualified name: the pure body of each entry of bodies, and the classes created here; filled by choice.py
-cdef object CALL_OWNER = (), TASK_HANDLE = None, PERMIT_GRID = None, EXACT_GRID = None, RISING_ORDER = None, TIMER_DESCRIPTOR = None, name_of = None
+cdef object CALL_OWNER = (), KEY_OPTIONS = (), TASK_HANDLE = None, PERMIT_GRID = None, EXACT_GRID = None, RISING_ORDER = None, TIMER_DESCRIPTOR = None, name_of = None
 
 
 def connect(name, body):
     """Register the pure body of a function, or a class that is instantiated here, by its qualified name."""
-    global CALL_OWNER, TASK_HANDLE, PERMIT_GRID, EXACT_GRID, RISING_ORDER, TIMER_DESCRIPTOR, name_of
+    global CALL_OWNER, KEY_OPTIONS, TASK_HANDLE, PERMIT_GRID, EXACT_GRID, RISING_ORDER, TIMER_DESCRIPTOR, name_of
     if name in pure:
         raise LookupError(f"there are two pure bodies of the name {name}")
     pure[name] = body
@@ -190,6 +190,8 @@ def connect(name, body):
         TASK_HANDLE = body
     elif name == "CallOwner":
         CALL_OWNER = body
+    elif name == "KeyOptions":
+        KEY_OPTIONS = body
     elif name == "PermitGrid":
         PERMIT_GRID = body
     elif name == "ExactGrid":

@@ -256,9 +256,11 @@ cdef int note_effect(QueueFields queue, double now) except -1:
     cdef GridFields grid = grid_of((<AdmissionFields>queue.admission).effects)
     cdef long long now_ns, time_ns, amount, charged
     cdef list entry, receipt
-    if grid is None or queue.is_special or not to_ns(queue.timeline, now, &now_ns):
+    if grid is None or not to_ns(queue.timeline, now, &now_ns):
         pure["PlainQueue.take_effect"](queue, now)
         return 0
+    if queue.gate is not None:
+        queue.gate.take_effect(now_ns)
     if grid.open_receipt is None:
         return 0
     receipt = <list?>grid.open_receipt

@@ -194,14 +194,13 @@ cdef int spend(QueueFields queue, CalendarFields calendar, double due, double no
     """Use the permits of starts, and plan the next: ``PlainQueue.spend`` and ``SpreadPlan.started`` (saves 1.0)."""
     cdef PlanFields plan
     cdef Py_ssize_t left, late
-    if queue.is_special:
-        (<object>queue).spend(calendar, due, now, count)
-        return 0
     if queue.on_start is not None:
         queue.untold_count -= count
         if queue.untold_count < 0:
             queue.untold_count = 0
             queue.on_start(due, now)
+    if queue.tells_order:
+        calendar.ready.served()
     if (<AdmissionFields>queue.admission).count:
         take_permits(queue.admission, count, now)
     if calendar is not queue.spread:
@@ -253,7 +252,7 @@ def _start_records(self, StretchFields stretch, double now, double stop):
             continue
         call = record._call
         accounts.started_count += 1
-        if record._options is None:
+        if record._options is None or type(record._options) is KEY_OPTIONS:
             start_record(self, accounts, contexts, record, call, now)
         else:
             self._start_special(record, call, now)

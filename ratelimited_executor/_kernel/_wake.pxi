@@ -59,13 +59,11 @@ cdef double next_due(CalendarFields calendar) except? -1:
 
 
 cdef object take_due(CalendarFields calendar, double now, bint is_lone):
-    """Take the first due task directly: ``Calendar.take_lone``, or its ``take_first``."""
+    """Take the first due task directly, while no task is ready: ``Calendar.take_lone``, or its ``take_first``."""
     cdef StreamFields found
     cdef RisingFields rising
     if len(calendar.groups) != 1 or type(calendar.groups[0]) is not list or len(<list>calendar.groups[0]) != 1:
         return calendar.take_lone(now) if is_lone else calendar.take_first(now)
-    if is_lone and (<ReadyFields>calendar.ready).active:
-        return None
     found = (<list>calendar.groups[0])[0]
     if head_of(found.order) > now:
         return None
@@ -129,16 +127,8 @@ cdef object take_lone(QueueFields self, double now):
     """Take the next task to start, if it is alone: ``PlainQueue._take_lone``."""
     cdef AdmissionFields admission = self.admission
     cdef CalendarFields on_time = self.on_time, spread = self.spread
-    if self.is_special or self.is_halted or PyObject_Length(self.chores):
+    if not may_take_lone(self, now):
         return None
-    if self.expiry.is_used and self._is_sweep_due(now):
-        return None
-    if self._opening_at <= now and self._note_opening() <= now:
-        return None
-    if not self.is_unlimited:
-        admission.count = 0
-        if now < admission.next_at:
-            return None
     if spread.opened_count or not isinstance(on_time.ready, ReadyFields) or (<ReadyFields>on_time.ready).active:
         return take_one(self, now)
     if not self.is_unlimited and not count_permits(admission, now):
@@ -148,6 +138,68 @@ cdef object take_lone(QueueFields self, double now):
     if found is not None and admit(self, on_time, (<tuple>found)[0], (<tuple>found)[1], now):
         return found
     return None
+
+
+cdef bint may_take_lone(QueueFields self, double now) except -1:
+    """True if nothing but a start is to be done now, and a permit may be there: ``PlainQueue._may_take_lone``."""
+    if self.is_halted or PyObject_Length(self.chores) or (self.expiry.is_used and self._is_sweep_due(now)):
+        return False
+    if self._opening_at <= now and self._note_opening() <= now:
+        return False
+    if self.is_unlimited:
+        return True
+    self.admission.count = 0
+    return now >= self.admission.next_at
+
+
+cdef object take_lone_of_key(QueueFields self, double now):
+    """Take the only due task, if its key may start one: ``TaskQueue._take_lone_of_key``."""
+    cdef CalendarFields on_time = self.on_time, spread = self.spread, calendar = on_time
+    cdef AdmissionFields admission = self.admission
+    cdef double until
+    cdef long long now_ns
+    cdef tuple found
+    if self.gate.asks_for_slots or on_time.ready.active or spread.ready.active or not may_take_lone(self, now):
+        return None
+    if not self.is_unlimited and not count_permits(admission, now):
+        return None
+    if not to_ns(self.timeline, now, &now_ns):
+        return self._take_lone_of_key(now)
+    self._pulled_at = now
+    until = seen_until(self.timeline, now)
+    if spread.opened_count:
+        if self.early or self.passing or self.pacing is ON_TIME or next_due(on_time) <= until:
+            return None
+        self.is_dense = not self.is_unlimited and is_dense(self, now)
+        if self.is_dense or not is_one(self, now):
+            return None
+        calendar, until = spread, now - self.phase_seconds
+    found = take_due(calendar, until, True)
+    if found is None:
+        return None
+    source, item = found
+    if source is not None:
+        key, cost = source.key, source.cost_of(item)
+    elif (<RecordFields?>item)._options is None:
+        key, cost = None, 1
+    elif type((<RecordFields>item)._options) is KEY_OPTIONS:
+        key, cost = (<RecordFields>item)._options.key, 1
+    else:
+        key, cost = item._key, item.cost
+    if key is None or self.gate.is_free(key, cost, now_ns):
+        return found if admit(self, calendar, source, item, now) else None
+    if source is None:
+        calendar.ready.push_record(item)
+    else:
+        calendar.ready.push_position(source, item, source.rank)
+    return None
+
+
+cdef inline bint is_one(QueueFields self, double now) except -1:
+    """True if the planned instant of one task to be spread, and no other, has come: ``SpreadPlan.is_one``."""
+    cdef PlanFields plan = self.plan
+    cdef Py_ssize_t left = (<CalendarFields>self.spread).opened_count + self.later_count
+    return now >= plan.next_at and not plan._late_count and (left <= 1 or (now - plan.next_at) * left < plan.end - plan.next_at)
 
 
 cdef object take_one(QueueFields self, double now):
@@ -183,9 +235,7 @@ cdef object take_one(QueueFields self, double now):
 cdef object take_planned(QueueFields self, double now):
     """Take the first task to be spread, if its planned instant has come: ``PlainQueue._take_planned``."""
     cdef CalendarFields spread = self.spread
-    cdef PlanFields plan = self.plan
-    cdef Py_ssize_t left = spread.opened_count + self.later_count
-    if now < plan.next_at or plan._late_count or (left > 1 and (now - plan.next_at) * left >= plan.end - plan.next_at):
+    if not is_one(self, now):
         return None
     due = spread.ready.earliest() if spread.ready.active else None
     if due is None:
@@ -220,7 +270,7 @@ cdef bint admit(QueueFields self, CalendarFields calendar, object source, object
     cdef double due
     if source is None:
         if (<RecordFields?>item)._options is not None:
-            return self.admit_record(calendar, item, now, is_paid=True)
+            return admit_record(self, calendar, <RecordFields>item, now)
         due = (<RecordFields>item)._due
     elif isinstance(source, BucketFields):
         due = (<BucketFields>source).dues.data.as_doubles[<Py_ssize_t>item]
@@ -240,19 +290,34 @@ cdef bint admit(QueueFields self, CalendarFields calendar, object source, object
     return True
 
 
+cdef bint admit_record(QueueFields self, CalendarFields calendar, RecordFields record, double now) except -1:
+    """Count a record with options as started, and pay for it: ``PlainQueue.admit_record``."""
+    if type(record._options) is not KEY_OPTIONS:
+        return (<object>self).admit_record(calendar, record, now, is_paid=True)
+    calendar.opened_count -= 1
+    if (<object>self).drops is not None:
+        (<object>self).drops.discard(record)
+    spend(self, calendar, record._due, now, 1)
+    (<object>self)._charge_record(record, now)
+    return True
+
+
 # When to ask again.
 
 cdef double next_wake(QueueFields self, double now, bint may_start) except? -1:
     """Return the loop time at which to ask again: ``PlainQueue._next_wake``."""
     cdef CalendarFields on_time = self.on_time, spread = self.spread
     cdef double wake
-    if may_start and not self.expiry.is_used:
+    cdef bint is_known = may_start and not self.admission.is_paused and not self.expiry.is_used
+    if is_known and (self.gate is None or not (on_time.ready.active or spread.ready.active)):
         wake = next_instant(self, now)
         if wake < self.end and not (on_time.numbers and is_large(on_time)) and not (spread.numbers and is_large(spread)):
             self._opening_at = self.end
-            return wake
-        if self.is_unlimited and not self.wall.is_pending:
-            return min(wake, <double>self._note_opening())
+        elif self.is_unlimited and not self.wall.is_pending:
+            wake = min(wake, <double>self._note_opening())
+        else:
+            return self._next_wake(now, may_start=may_start)
+        return wake if self.gate is None else self._next_wake_of_keys(now, wake, may_start=True)
     return self._next_wake(now, may_start=may_start)
 
 
@@ -274,7 +339,7 @@ cdef double next_on_time(QueueFields self, double now, bint is_ready) except? -1
     """Return the next start instant if no task waits to be spread: ``PlainQueue._next_on_time``."""
     cdef AdmissionFields admission = self.admission
     cdef CalendarFields on_time = self.on_time
-    cdef bint is_few = on_time.opened_count <= FEW_COUNT
+    cdef bint is_few = not self.is_special and on_time.opened_count <= FEW_COUNT
     cdef double permit, due
     if is_ready and self.is_unlimited:
         return now
@@ -314,19 +379,20 @@ cdef double next_instant(QueueFields self, double now) except? -1:
 
 def poll(QueueFields self, double now, long long limit):
     cdef object found = None
-    if self.is_special:
-        return self._decide_special(now, limit)
-    if self.is_changed:
-        self.is_changed = False
-        if limit:
-            found = take_lone(self, now)
+    cdef bint is_changed = self.is_changed
+    self.is_changed = False
+    if is_changed and limit and (self._may_be_lone or not self.is_special):
+        found = take_lone_of_key(self, now) if self.is_special else take_lone(self, now)
         if found is not None:
             self._is_all_ready, self._is_sorting = True, False
             return found
+    if self.is_special and (is_changed or not self._may_be_lone or self.on_time.ready.active or self.spread.ready.active):
+        return self._decide_special(now, limit, is_changed=is_changed)
+    if is_changed:
         self._is_all_ready = pull(self, now)
         if self.expiry.is_used:
             self.expire(now)
-    if limit:
+    if limit and not self.is_special:  # else nothing is ready
         found = take(self, now, limit)
     if found is None:
         self.is_changed = not self._is_all_ready
@@ -422,7 +488,7 @@ cdef double start_taken(StarterFields self, object source, object item, double n
     accounts.started_count += 1
     if source is None:
         call = (<RecordFields?>item)._call
-        if (<RecordFields>item)._options is None:
+        if (<RecordFields>item)._options is None or type((<RecordFields>item)._options) is KEY_OPTIONS:
             start_record(self, accounts, contexts, item, call, now)
         else:
             (<object>self)._start_special(item, call, now)

@@ -32,6 +32,7 @@ class Admission(AdmissionFields):
     Attributes:
         permits: the permits in force; :meth:`put` replaces them.
         is_unlimited: True if everything may start at once.
+        is_paused: True if nothing starts, at a rate of 0.
         effects: the permits, if a start counts from when it takes effect; else None.
         count: permits counted and not yet taken.
         usable_until: loop time until which they may be taken.
@@ -51,6 +52,7 @@ class Admission(AdmissionFields):
         """Replace the permits that admit starts, or their rate."""
         self.permits: Any = permits
         self.is_unlimited = permits.is_unlimited
+        self.is_paused = permits.rate.is_zero
         self.effects: Any = permits if permits.counts_effects and not self.is_unlimited else None
         self._is_by_wall_clock = permits.is_by_wall_clock
         self.usable_until = math.inf if self.is_unlimited else 0.0

@@ -137,10 +137,6 @@ class Ready(Protocol):
         """Return a run from which to take the first task; only right after :meth:`head` found one."""
         ...
 
-    def served(self) -> None:
-        """Record that the task taken last starts."""
-        ...
-
     def release(self) -> None:
         """Release all held-back tasks, before all tasks are moved to another order."""
         ...

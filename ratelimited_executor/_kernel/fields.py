@@ -189,6 +189,7 @@ class QueueFields:
     _is_single: bool
     _is_sorting: bool
     _later_on_time_count: int
+    _may_be_lone: bool
     _opening_at: float
     _pulled_at: float
     admission: AdmissionFields
@@ -197,6 +198,7 @@ class QueueFields:
     early: bool
     end: float
     expiry: Any
+    gate: Any
     interval_end: float
     is_by_importance: bool
     is_changed: bool
@@ -214,6 +216,7 @@ class QueueFields:
     rekeying: list[Any]
     spread: CalendarFields
     stretch: Any
+    tells_order: bool
     timeline: Any
     untold_count: int
     wake_at: float
@@ -238,6 +241,7 @@ class AdmissionFields:
     _timeline: Any
     count: int
     effects: Any
+    is_paused: bool
     is_unlimited: bool
     next_at: float
     per_second: float

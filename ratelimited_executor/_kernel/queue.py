@@ -68,6 +68,7 @@ class PlainQueue(Intervals):
         is_halted: True if no more tasks become ready, because all that wait are about to be cancelled.
         is_unlimited: True if there is always a permit.
         counts_effects: True if :meth:`take_effect` or :meth:`defer` must be called for each start.
+        tells_order: True if the order must be told of each start.
         is_by_importance: True if planned instants go by importance as well.
         gate: the limits of keys; None if there are none.
         on_start: called just before a start, with its due time and the loop time; None without listeners.
@@ -121,6 +122,7 @@ class PlainQueue(Intervals):
         self.is_special = False
         self.is_halted = False
         self.counts_effects = False
+        self.tells_order = False
         self.is_by_importance = False
         self.gate: Any = None
         self._is_single = False  # True if each start is a decision of its own
@@ -128,6 +130,7 @@ class PlainQueue(Intervals):
         self._is_all_ready = True  # False if more due tasks are to be made ready
         self._is_sorting = False  # True while nothing starts, because not all due tasks are ready
         self._is_crowded = False  # True if concurrency is limited
+        self._may_be_lone = False  # True if, while is_special, a due task may start before others are put in order
         self._is_planned = False  # True if _choose() found the task that is due first
         # Loop time up to which planned instants count: a later one waits until due tasks are made ready again.
         self._pulled_at = now
@@ -177,15 +180,16 @@ class PlainQueue(Intervals):
         Returns:
             (source, position) or (None, record) of one task; or a stretch of several, to be started one after the other.
         """
-        return self._decide_special(now, limit) if self.is_special else self._decide(now, limit)
+        is_changed, self.is_changed = self.is_changed, False
+        if is_changed and limit and (lone := self._take_lone(now)) is not None:
+            self._is_all_ready, self._is_sorting = True, False
+            return lone
+        decide = self._decide_special if self.is_special else self._decide
+        return decide(now, limit, is_changed=is_changed)
 
-    def _decide(self, now: float, limit: int) -> tuple[Any, Any] | Stretch | None:
-        """Answer :meth:`poll`."""
-        if self.is_changed:
-            self.is_changed = False
-            if limit and (lone := self._take_lone(now)) is not None:
-                self._is_all_ready, self._is_sorting = True, False
-                return lone
+    def _decide(self, now: float, limit: int, *, is_changed: bool) -> tuple[Any, Any] | Stretch | None:
+        """Answer :meth:`poll` where no task is a lone one."""
+        if is_changed:
             self._is_all_ready = self._pull(now)
             self.expire(now)
         taken = self._take(now, limit) if limit else None
@@ -276,7 +280,9 @@ class PlainQueue(Intervals):
         Returns:
             (source, position) or (None, record); None if the slow path must be taken, which may start nothing.
         """
-        if self.is_special or not self._may_take_lone(now):
+        if self.is_special:
+            return self._take_lone_of_key(now) if self._may_be_lone else None
+        if not self._may_take_lone(now):
             return None
         on_time = self.on_time
         if self.spread.opened_count or on_time.ready.active:
@@ -439,8 +445,8 @@ class PlainQueue(Intervals):
             if self.untold_count < 0:
                 self.untold_count = 0
                 self.on_start(due, now)
-        if self.is_special:
-            calendar.ready.served()
+        if self.tells_order:
+            calendar.ready.served()  # type: ignore[attr-defined]  # of an order that shares
         if self.admission.count:
             self.admission.take(count, now)
         if calendar is self.spread and count:
@@ -486,14 +492,14 @@ class PlainQueue(Intervals):
             now: loop time.
             may_start: False if all places of a concurrency limit are taken, so that only time limits matter.
         """
+        may_start = may_start and not self.admission.is_paused
         wake = self._next_instant(now) if may_start else math.inf
         on_time, spread, is_used = self.on_time, self.spread, self.expiry.is_used
         is_large = (on_time.numbers and on_time.is_large_ahead) or (spread.numbers and spread.is_large_ahead)
         if wake < self.end and not is_used and not is_large:
             self._opening_at = self.end  # or later: it is computed then; so do tasks due by the wall clock
         else:
-            is_open = may_start and not self.admission.permits.rate.is_zero
-            wake = min(wake, self._note_opening()) if is_open else math.inf
+            wake = min(wake, self._note_opening()) if may_start else math.inf
             sweep = self.expiry.next_sweep() if is_used else None
             if sweep is not None:
                 wake = min(wake, self.timeline.start_of(sweep))
@@ -503,9 +509,9 @@ class PlainQueue(Intervals):
 
     def _next_instant(self, now: float) -> float:
         """Return the loop time of the next start instant, as far as it is known now."""
-        if self.gate is not None:
-            return self._next_instant_of_keys(now)
         ready, spread_ready = self.on_time.ready, self.spread.ready
+        if self.gate is not None and (ready.active or spread_ready.active):
+            return self._next_instant_of_keys(now)
         return self._next_instant_of(
             on_time_ready=bool(ready.active) and ready.head() is not None,
             spread_ready=bool(spread_ready.active) and spread_ready.head() is not None,
@@ -617,9 +623,13 @@ class PlainQueue(Intervals):
 
     # Hooks for rarely used features, which do nothing here.
 
-    def _decide_special(self, now: float, limit: int) -> tuple[Any, Any] | Stretch | None:
-        """Answer :meth:`poll`, while :attr:`is_special`."""
-        return self._decide(now, limit)
+    def _decide_special(self, now: float, limit: int, *, is_changed: bool) -> tuple[Any, Any] | Stretch | None:
+        """Do what :meth:`_decide` does, while :attr:`is_special`."""
+        return self._decide(now, limit, is_changed=is_changed)
+
+    def _take_lone_of_key(self, now: float) -> tuple[Any, Any] | None:
+        """Do what :meth:`_take_lone` does, where keys have limits."""
+        raise NotImplementedError
 
     def _prepare_special(self, now: float) -> None:
         """Prepare for due tasks to become ready, while :attr:`is_special`."""

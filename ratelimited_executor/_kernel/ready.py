@@ -154,9 +154,6 @@ class ReadyQueues(ReadyFields):
         """True if all waiting tasks have one rank, as far as is known."""
         return len(self.active) == 1
 
-    def served(self) -> None:
-        """Do nothing: the order does not depend on what has started."""
-
     def release(self) -> None:
         """Do nothing: nothing is held back."""
 

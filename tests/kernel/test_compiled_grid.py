@@ -50,7 +50,7 @@ class PureExactGrid(ExactGrid):
 class Decisions(QueueFields):
     """The permits of a queue, as far as a start and its effect use them."""
 
-    __slots__ = ("gate",)
+    __slots__ = ()
 
     def __init__(self, permits: PermitGrid, timeline: Timeline) -> None:
         self.admission = Admission(permits, timeline)

@@ -14,7 +14,7 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from collections import Counter, deque
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from ratelimited_executor._core.fleet.claims import PermitClaim
 from ratelimited_executor._core.fleet.ticket_calls import Correction
@@ -471,6 +471,7 @@ class BudgetLimit(Limit):
         estimate: returns when a total cost will have been admitted, by this process's limits; None if never.
     """
 
+    counts_effects: ClassVar[bool] = True  # a ticket is checked again when the user's code begins
     __slots__ = ("_budget", "_cost_max", "_estimate", "_is_free", "_newest", "_resource")
 
     def __init__(
@@ -506,11 +507,6 @@ class BudgetLimit(Limit):
         """Record a start; return the parts of tickets that it uses."""
         self._newest = TicketParts() if self._is_free else self._budget.use(self._resource, cost)
         return self._newest
-
-    @property
-    def counts_effects(self) -> bool:
-        """Always True: a ticket is checked again when the user's code begins."""
-        return True
 
     def take_effect(self, receipt: Any, now_ns: int) -> None:
         """Report that a start has taken effect by now."""
@@ -589,6 +585,7 @@ class KeyBudgetLimit(Limit):
         refused_cost: ... a cost, and more.
     """
 
+    counts_effects: ClassVar[bool] = True  # as for the tickets of a resource
     __slots__ = ("_budget", "_cost_max", "_per_second", "refused_cost", "refused_ns", "settings", "text")
 
     def __init__(
@@ -631,11 +628,6 @@ class KeyBudgetLimit(Limit):
     def take(self, cost: int, now_ns: int) -> Any:  # noqa: ARG002  # the ticket's own time counts
         """Record a start; return its receipt: the ticket and the cost."""
         return [self._budget.use_key(self.text, cost), cost]
-
-    @property
-    def counts_effects(self) -> bool:
-        """Always True, as for the tickets of a resource."""
-        return True
 
     def take_effect(self, receipt: Any, now_ns: int) -> None:
         """Report that a start has taken effect by now."""

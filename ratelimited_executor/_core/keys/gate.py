@@ -194,6 +194,13 @@ class KeyGate:
             return True
         return self._has_slot(key, state.slots, state, now_ns)
 
+    def is_free(self, key: Hashable, cost: int, now_ns: int) -> bool:
+        """True if a task of a known key may start now, and needs no slots of a group."""
+        state = self._keys.get(key)
+        if state is None or state.slots is not None or not state.is_open(cost, now_ns):
+            return False
+        return state.is_used or self._has_room(state)
+
     def _has_slot(self, key: Hashable, slots: SlotAsker, state: KeyState, now_ns: int) -> bool:
         """True if the next task of a key has a slot of the group; requests one if allowed."""
         if slots.request is None:
@@ -346,10 +353,12 @@ class KeyGate:
             self._newest = None
             return None if key.held_key is None else self.start(key.held_key, cost, now_ns)
         state = self._keys.get(key) or self._meet(key, now_ns)
-        if state.limit is not None:
-            self._note_used(state)
-        receipt = None if state.limit is None else (state.limit, state.limit.take(state.cost(cost), now_ns))
-        self._newest = receipt if state.limit is not None and state.limit.counts_effects else None
+        receipt, limit = None, state.limit
+        if limit is not None:
+            if not state.is_used:
+                self._note_used(state)
+            receipt = limit, limit.take(cost if cost == 1 else state.cost(cost), now_ns)
+        self._newest = receipt if limit is not None and limit.counts_effects else None
         state.running_count += 1
         if state.slots is not None:
             self._take_slot(key, state, state.slots)
@@ -390,7 +399,8 @@ class KeyGate:
     def penalize(self, key: Hashable, until_ns: int, now_ns: int) -> None:
         """Start nothing of a key before a time."""
         state = self._keys.get(key) or self._meet(key, now_ns)
-        self._note_used(state)
+        if not state.is_used:
+            self._note_used(state)
         state.penalty_ns = max(state.penalty_ns, until_ns)
 
     def look_again(self, key: Hashable) -> None:
@@ -428,6 +438,11 @@ class KeyGate:
         self._put_off.clear()
 
     # Slots.
+
+    @property
+    def is_quiet(self) -> bool:
+        """True if no slots are unused or awaited, and no parked key waits for a time or for room."""
+        return not (self._lines or self._ahead or self._without_room or self._timers.first() is not None)
 
     @property
     def has_slots(self) -> bool:
@@ -651,10 +666,9 @@ class KeyGate:
         return state.is_used or state.limit is None or self._used_count + len(self._memory) < self._keys_max
 
     def _note_used(self, state: KeyState) -> None:
-        """Record that a known key has something to remember."""
-        if not state.is_used:
-            state.is_used = True
-            self._used_count += 1
+        """Record that a known key has something to remember from now on."""
+        state.is_used = True
+        self._used_count += 1
 
     def _known(self, key: Hashable, now_ns: int) -> KeyState | None:
         """Return the state of a key that is known or remembered; else None."""

@@ -74,7 +74,7 @@ class KeyState:
 
     def cost(self, cost: int) -> int:
         """Return what a task costs the key: at most the largest cost that its limit ever admits."""
-        if cost == 1 or self.limit is None:
+        if self.limit is None:
             return cost
         most = self.limit.cost_max
         return cost if not most else min(cost, most)
@@ -88,7 +88,8 @@ class KeyState:
         """True if a task may start now, apart from a slot of the group."""
         if self.running_count >= self.concurrency or now_ns < self.penalty_ns:
             return False
-        return self.limit is None or self.limit.admits(self.cost(cost), now_ns)
+        limit = self.limit
+        return limit is None or limit.admits(cost if cost == 1 else self.cost(cost), now_ns)
 
     def hold(self, cost: int, now_ns: int) -> str | None:
         """Return what keeps a task of a cost back while :meth:`is_open` is False; None if that is a limit of all keys."""

@@ -9,7 +9,7 @@ Law: never more than N starts in any window of W, for a rate of N permits per W 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from ratelimited_executor._core.limits.paced import PACKED_COUNT, PacedLimit
 from ratelimited_executor._core.limits.window import WindowLimit
@@ -33,6 +33,7 @@ class ExactPacedLimit(PacedLimit):
         slack_ns: how late a start may be without delaying the next.
     """
 
+    counts_effects: ClassVar[bool] = True  # as for its window
     __slots__ = ("_blank", "_window")
 
     def __init__(self, rate: Rate, *, slack_ns: int) -> None:
@@ -61,12 +62,13 @@ class ExactPacedLimit(PacedLimit):
         """True if a start is admitted now, whatever its cost."""
         if not super().admits(cost, now_ns):
             return False
-        return self._window is None or self._window.admits(min(cost, 1), now_ns)
+        window, least = self._window, min(cost, 1)
+        return window is None or window.permits - window.used >= least or window.admits(least, now_ns)
 
     def take(self, cost: int, now_ns: int) -> list[Any]:
         """Record a start."""
         receipt: list[Any] = super().take(cost, now_ns)
-        if self.rate.is_unlimited:
+        if not self._step and self.rate.is_unlimited:
             return receipt
         if self._window is None:
             self._window = self._blank.unused()
@@ -79,11 +81,6 @@ class ExactPacedLimit(PacedLimit):
             super().settle(pace, cost, now_ns)
             if self._window is not None:
                 self._window.settle(entry, cost, now_ns)
-
-    @property
-    def counts_effects(self) -> bool:
-        """Always True, as for its window."""
-        return True
 
     def take_effect(self, receipt: list[Any], now_ns: int) -> None:
         """Record that a start has taken effect by ``now_ns``."""

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from copy import copy
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from ratelimited_executor._kernel.timeline import NS
 
@@ -48,8 +48,13 @@ Receipt = tuple[str, Taken, Any]  # resource, the limit or grid charged, and its
 
 
 class Limit(ABC):
-    """A limit on the total cost of starts over time."""
+    """A limit on the total cost of starts over time.
 
+    Attributes:
+        counts_effects: True if a start counts from its effect: then :meth:`take_effect` or :meth:`defer` is called for each.
+    """
+
+    counts_effects: ClassVar[bool] = False
     __slots__ = ("__weakref__",)
 
     # Admission.
@@ -90,11 +95,6 @@ class Limit(ABC):
     def is_foreseeable(self) -> bool:
         """True if :meth:`when` can forecast; else others admit starts, and report it shortly before."""
         return True
-
-    @property
-    def counts_effects(self) -> bool:
-        """True if a start counts from its effect: then :meth:`take_effect` or :meth:`defer` is called for each."""
-        return False
 
     def take_effect(self, receipt: Any, now_ns: int) -> None:  # noqa: B027  # it matters to few limits
         """Record that a start takes effect only now; may be called again, or after :meth:`defer`."""

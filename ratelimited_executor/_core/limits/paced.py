@@ -94,7 +94,7 @@ class PacedLimit(Limit):
 
     def take(self, cost: int, now_ns: int) -> list[int]:
         """Record a start."""
-        if self.rate.is_unlimited:
+        if not self._step and self.rate.is_unlimited:
             return []
         unit = self._unit
         if not cost:

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from collections import deque
 from copy import copy
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from ratelimited_executor._core.limits.effects import PENDING, PendingEntry
 from ratelimited_executor._core.limits.limit import Limit
@@ -54,6 +54,7 @@ class WindowLimit(WindowFields, Limit):
         reading_ns: the addition to the margin for inexact times.
     """
 
+    counts_effects: ClassVar[bool] = True  # the remote service's view counts
     __slots__ = ("_edge_ns", "_reading_ns", "rate")
 
     def __init__(self, rate: Rate, *, margin_ns: int = 0, reading_ns: int = _READING_NS) -> None:
@@ -91,11 +92,6 @@ class WindowLimit(WindowFields, Limit):
     def change_to(self, other: Self, now_ns: int) -> None:
         """Put the rate of another window in force."""
         self._set_rate(other.rate, now_ns)
-
-    @property
-    def counts_effects(self) -> bool:
-        """Always True: the remote service's view counts."""
-        return True
 
     @property
     def cost_max(self) -> int | None:

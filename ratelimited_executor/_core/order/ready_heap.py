@@ -135,9 +135,6 @@ class ReadyHeap:
         """Return the first task, as (source, position) or (None, record); only right after :meth:`head` found one."""
         return self._first.source, self._first.position
 
-    def served(self) -> None:
-        """Do nothing: the order does not depend on started tasks."""
-
     def release(self) -> None:
         """Do nothing: no task is held back."""
 

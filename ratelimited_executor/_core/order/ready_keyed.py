@@ -172,9 +172,6 @@ class ReadyKeyed:
         run: DueRun = queue.ready.pop()
         return run
 
-    def served(self) -> None:
-        """Do nothing: the order does not depend on started tasks."""
-
     def release(self) -> None:
         """Stop holding back keys: all tasks move to another order."""
         if self._gate is not None:

@@ -20,7 +20,7 @@ from ratelimited_executor._core.order.ready_keyed import ReadyKeyed
 from ratelimited_executor._core.permits.permits import PermitGrid
 from ratelimited_executor._core.queue import looking
 from ratelimited_executor._core.queue.expiry import ExpiryIndex
-from ratelimited_executor._core.queue.records import PERMITS
+from ratelimited_executor._core.queue.records import PERMITS, KeyOptions
 from ratelimited_executor._core.queue.wall import WallWheel
 from ratelimited_executor._kernel.batches import BatchSource
 from ratelimited_executor._kernel.buckets import RECORD, Bucket
@@ -140,7 +140,6 @@ class TaskQueue(PlainQueue):
         self.costs: CombinedPermits | None = None  # the permits, once some task may cost more than one
         self.gated: set[TaskRecord] = set()  # running records that count in the limits of their keys
         self.slots_of: dict[TaskRecord, SlotRequest] = {}  # of running records
-        self._may_be_lone = False  # True if a due task may start before others are put in order
         self.is_forgetting = False  # True if the next wake-up serves only to forget idle keys
         self.deciding_at: float | None = None  # loop time of a decision that calls user code; None outside one
         self._report_order_error = report_order_error
@@ -157,13 +156,10 @@ class TaskQueue(PlainQueue):
     # Decisions.
 
     @decision
-    def _decide_special(self, now: float, limit: int) -> tuple[Any, Any] | Stretch | None:
-        """Answer :meth:`poll`, with the time of the decision fixed."""
-        if self.is_changed and limit and (lone := self._take_lone_of_key(now)) is not None:
-            self.is_changed, self._is_all_ready, self._is_sorting = False, True, False
-            return lone
-        while (taken := self._decide(now, limit)) is None and self._beyond is not None:
+    def _decide_special(self, now: float, limit: int, *, is_changed: bool) -> tuple[Any, Any] | Stretch | None:
+        while (taken := self._decide(now, limit, is_changed=is_changed)) is None and self._beyond is not None:
             self._drop_beyond()
+            is_changed, self.is_changed = self.is_changed, False
         return taken
 
     @decision
@@ -197,38 +193,36 @@ class TaskQueue(PlainQueue):
             self.admission.forget()  # a new first task may need less than the one before
 
     def _next_wake_of_keys(self, now: float, wake: float, *, may_start: bool) -> float:
-        assert self.gate is not None
+        gate = self.gate
+        assert gate is not None
         self.is_forgetting = False
-        if self.gate.has_slots:
+        if wake < math.inf and gate.is_quiet:
+            return wake
+        if gate.has_slots:
             now_ns = self.timeline.to_ns(now)
-            is_open = may_start and not self.permits.rate.is_zero
-            permit_ns = self.permits.next_time(now_ns) if is_open else None
+            permit_ns = self.permits.next_time(now_ns) if may_start else None
             known_at = self.admission.next_at
             costs_ns = self.timeline.to_ns(known_at) if math.isfinite(known_at) else now_ns
-            until_ns = self.gate.trim(
+            until_ns = gate.trim(
                 now_ns,
                 may_start=permit_ns is not None,
                 permit_ns=math.inf if permit_ns is None else max(permit_ns, costs_ns),
-                may_be_told=is_open and self.permits.is_by_tickets,
+                may_be_told=may_start and self.permits.is_by_tickets,
             )
             if until_ns is not None:
                 wake = min(wake, self.timeline.to_loop(until_ns))
-        if not may_start or self.permits.rate.is_zero:
+        if not may_start:
             return wake
-        opens_ns = self.gate.next_time()  # read after looking at the first tasks, which may park keys
+        opens_ns = gate.next_time()  # read after looking at the first tasks, which may park keys
         if opens_ns is not None:
             wake = min(wake, self.timeline.to_loop(opens_ns))
-        forget_ns = self.gate.forget_time()
+        forget_ns = gate.forget_time()
         if forget_ns is None or wake < math.inf:
             return wake
-        self.is_forgetting = not self.gate.is_without_room
+        self.is_forgetting = not gate.is_without_room
         return max(self.interval_end, self.timeline.to_loop(forget_ns))
 
     def _next_instant_of_keys(self, now: float) -> float:
-        if self.permits.rate.is_zero:
-            return math.inf
-        if not (self.on_time.ready.active or self.spread.ready.active):
-            return self._next_instant_of(on_time_ready=False, spread_ready=False, now=now)
         if self.permits.is_by_tickets and not self.admission.count and now < self.admission.next_at:
             # Without a ticket, no key is asked for admission.
             first, second = self.on_time.ready.head(), self.spread.ready.head()
@@ -331,7 +325,7 @@ class TaskQueue(PlainQueue):
         It need not join the order. If it has to wait, it does.
         """
         gate, on_time, spread = self.gate, self.on_time, self.spread
-        if gate is None or not self._may_be_lone or gate.asks_for_slots or on_time.ready.active or spread.ready.active:
+        if gate is None or gate.asks_for_slots or on_time.ready.active or spread.ready.active:
             return None
         if not self._may_take_lone(now) or not (self.is_unlimited or self.admission.look(now)):
             return None
@@ -348,8 +342,13 @@ class TaskQueue(PlainQueue):
         if taken is not None:
             source: Any
             source, item = taken
-            key, cost = (item._key, item.cost) if source is None else (source.key, source.cost_of(item))
-            if key is None or (gate.knows(key) and gate.admits(key, cost, self.timeline.to_ns(now))):
+            if source is not None:
+                key, cost = source.key, source.cost_of(item)
+            elif type(options := item._options) is KeyOptions:
+                key, cost = options.key, 1
+            else:
+                key, cost = item._key, item.cost
+            if key is None or gate.is_free(key, cost, self.timeline.to_ns(now)):
                 return taken if self._admit(calendar, source, item, now) else None
             if source is None:
                 calendar.ready.push_record(item)
@@ -362,6 +361,8 @@ class TaskQueue(PlainQueue):
         gate = self.gate
         if gate is None:
             calendar = self._choose(now)
+        elif not (self.on_time.ready.active or self.spread.ready.active):
+            return None
         else:
             if self._is_sorting or (not self.admission.count and now < self.admission.next_at):
                 return None
@@ -400,14 +401,12 @@ class TaskQueue(PlainQueue):
         """Charge the start of a record for its cost beyond the permit, and keep the receipts for settling."""
         options = record._options
         charge = options.charge
-        key = record._key
-        if charge is None:
-            self._charge(key, None, 1, now)
-        else:
-            receipts = self._charge(key, charge.needs, record.cost, now)
-            if self.costs is not None:
-                charge.receipts = receipts
-                charge.share = None if self._fair_clock is None else self._fair_clock.last
+        key = options.key if options.line is None else options.line
+        needs, cost = (None, 1) if charge is None else (charge.needs, record.cost)
+        receipts = self._charge(key, needs, cost, now)
+        if charge is not None and self.costs is not None:
+            charge.receipts = receipts
+            charge.share = None if self._fair_clock is None else self._fair_clock.last
         if key is not None and self.gate is not None:
             self.gated.add(record)
         if options.line is not None:
@@ -522,6 +521,7 @@ class TaskQueue(PlainQueue):
         # Tickets are requested for a task at its due time, although there is no permit for it.
         self.is_special = self.gate is not None or not self._may_be_lone
         self.is_by_importance = self._fair_clock is not None or self.gate is not None
+        self.tells_order = self._fair_clock is not None
         self._is_single = self.permits.decides_each or self.is_by_importance
         self.counts_effects = self.admission.effects is not None or self.gate is not None
         self.is_forgetting = False

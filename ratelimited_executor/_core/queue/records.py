@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ratelimited_executor._core.keys.keys import given_key
+from ratelimited_executor._kernel.choice import used_there
 from ratelimited_executor._kernel.records import PERMITS, Record
 
 if TYPE_CHECKING:
@@ -132,6 +133,7 @@ class _Nothing:
     resumed: Any = None
 
 
+@used_there
 class KeyOptions(_Nothing):
     """A key and no other option; tasks of the same key may share the object."""
 

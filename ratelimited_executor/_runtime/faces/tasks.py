@@ -8,7 +8,7 @@ import inspect
 import math
 from collections.abc import Mapping
 from threading import get_ident
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar, TypeVarTuple, Unpack, overload
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar, TypeVarTuple, Unpack, cast, overload
 
 from ratelimited_executor._core.keys.keys import given_key
 from ratelimited_executor._core.queue.records import PERMITS, Charge, KeyOptions, Options
@@ -351,6 +351,9 @@ class TaskFace(ExecutorBase):
             TypeError: if one is unknown, or has a wrong type.
             ValueError: if a cost is out of range.
         """
+        keys = self._started().keys
+        if len(rare) == 1 and type(only := rare.get("key")) in _PLAIN_KEYS and only in keys.shared:
+            return cast("Rare", keys.shared[only])  # nearly every task with a key
         key, cost, retry = rare.pop("key", None), rare.pop("cost", 1), rare.pop("retry", INHERITED)
         deadline = rare.pop("deadline", None)
         slots = slots_of("slots", rare.pop("slots", None), self._manager._slot_keeper)  # noqa: SLF001  # of this package
@@ -360,13 +363,16 @@ class TaskFace(ExecutorBase):
         needs = self._needs_of(cost)
         if key is not None and self._key_limits.is_gated:
             self._check_key(key, 1 if needs is None else needs[PERMITS])
-        shared = None if key is None else self._started().keys.options_of(key)
         policy = retry if retry is INHERITED else check_retry("retry", retry)
         if deadline is None:
-            return Rare(key, needs, policy, shared, slots=slots, keys=self._started().keys)
+            found = Rare(key, needs, policy, slots=slots, keys=keys)
+            if key is not None and needs is None and retry is INHERITED and slots is None:
+                found = found._replace(shared=KeyOptions(key))
+                keys.share(key, found)
+            return found
         within = seconds_of("deadline", deadline)
         policy = self._retry if policy is INHERITED else policy
-        return Rare(key, needs, policy, shared, within, slots, self._started().keys)
+        return Rare(key, needs, policy, within=within, slots=slots, keys=keys)
 
     def _check_key(self, key: Any, cost: int) -> None:
         """Refuse a cost that the rate of a key can never admit, and a key whose limits are invalid.
@@ -428,7 +434,7 @@ class Rare(NamedTuple):
         key: the key of the task.
         needs: the amount of each resource that its start uses; None for one permit.
         retry: the policy of its retries; :data:`INHERITED` for the executor's.
-        shared: the options of tasks that have a key and nothing else; None without a key.
+        shared: the options of tasks that have this key and nothing else; None if there is more than a key.
         within: seconds after the first due time by which the last attempt has to have ended; None for no such deadline.
         slots: the slots that it needs; None if it needs none.
         keys: the executor's table of keys, which has the lines of tasks that need slots.
@@ -437,7 +443,7 @@ class Rare(NamedTuple):
     key: Any
     needs: Mapping[str, int] | None
     retry: Any
-    shared: KeyOptions | None
+    shared: KeyOptions | None = None
     within: float | None = None
     slots: SlotSet | None = None
     keys: Any = None
@@ -458,7 +464,7 @@ def make_options(
     if priority == 0 and expires is None and run_timeout is None and not in_thread and name is None and context is None:
         if rare is None:
             return options
-        if rare.needs is None and rare.retry is INHERITED and options is None and rare.slots is None:
+        if rare.shared is not None and options is None:
             return rare.shared  # type: ignore[return-value]  # it has all that is read
     made = Options(
         priority=number_of("priority", priority),
@@ -503,6 +509,7 @@ def _refuse(names: dict[str, Any]) -> None:
     raise TypeError(f"unknown argument {unknown}: bind keyword arguments of the function with functools.partial")
 
 
+_PLAIN_KEYS: Final = (str, int)  # whose hash and equality are no user code
 _REMEDIES: Final = {
     "delay": "use schedule(delay=) or call_later()",
     "at": "use schedule(at=)",

@@ -12,7 +12,7 @@ from weakref import WeakValueDictionary
 from ratelimited_executor._core.keys.keys import given_key, text_of_key
 from ratelimited_executor._core.permits.rates import Rate
 from ratelimited_executor._core.queue.expiry import deadline_of
-from ratelimited_executor._core.queue.records import KeyOptions, TaskRecord
+from ratelimited_executor._core.queue.records import TaskRecord
 from ratelimited_executor._runtime.arguments import count_of
 from ratelimited_executor._runtime.limits.policy import check_key_rate, limit_of_key
 
@@ -105,6 +105,9 @@ class Keys:
         group_slots: returns the keeper of a group's slots, of which each task of a key with limited concurrency takes
             one; None where tasks are counted here.
         loop: the event loop.
+
+    Attributes:
+        shared: checked options of tasks that have a key and nothing else, by key; one object for many tasks.
     """
 
     __slots__ = (
@@ -118,10 +121,10 @@ class Keys:
         "_loop",
         "_moments",
         "_queue",
-        "_shared",
         "_wake",
         "_warn",
         "limits",
+        "shared",
     )
 
     def __init__(
@@ -149,12 +152,13 @@ class Keys:
         self._group_slots = group_slots
         self._keeper: SlotKeeper | None = None  # of the group's slots, once a key needs some
         self._loop = loop
-        self._shared: dict[Hashable, KeyOptions] = {}
+        self.shared: dict[Hashable, Any] = {}
         self._lines: WeakValueDictionary[Any, SlotLine] = WeakValueDictionary()
 
     def refresh(self, limits: KeyLimits, now: float) -> None:
         """Put other limits in force at loop time ``now``, or read the same ones again."""
         self.limits = limits
+        self.shared.clear()  # they were checked against the limits before
         gate = self._queue.gate
         if gate is not None:
             gate.refresh(self._moments.timeline.to_ns(now))
@@ -195,14 +199,11 @@ class Keys:
         """Start nothing of a key before a time."""
         self.gate().penalize(key, until_ns, self._moments.ns())
 
-    def options_of(self, key: Hashable) -> KeyOptions:
-        """Return the options of tasks that have a key and nothing else; one object for many tasks of a key."""
-        shared = self._shared.get(key)
-        if shared is None:
-            if len(self._shared) >= _SHARED_COUNT_MAX:
-                self._shared.clear()
-            shared = self._shared[key] = KeyOptions(key)
-        return shared
+    def share(self, key: Hashable, options: Any) -> None:
+        """Keep the checked options of tasks that have a key and nothing else, for others with the same key."""
+        if len(self.shared) >= _SHARED_COUNT_MAX:
+            self.shared.clear()
+        self.shared[key] = options
 
     def ended(self, owner: Any, state: TaskState | None = None) -> None:  # noqa: ARG002  # as Accounts.on_task_end
         """Record the end of a task or an attempt, whether or not it started under the limits of keys."""
@@ -212,7 +213,7 @@ class Keys:
                 self._left(owner)
                 return
             self._queue.gated.discard(owner)
-            if (slots := self._queue.slots_of.pop(owner, None)) is not None:
+            if self._queue.slots_of and (slots := self._queue.slots_of.pop(owner, None)) is not None:
                 slots.release()
             key = owner._key
         else:

@@ -17,7 +17,7 @@ import contextvars
 from types import CoroutineType
 from typing import TYPE_CHECKING, Any, Final
 
-from ratelimited_executor._core.queue.records import StandIn
+from ratelimited_executor._core.queue.records import KeyOptions, StandIn
 from ratelimited_executor._kernel.batches import BatchSource
 from ratelimited_executor._kernel.buckets import name_of
 from ratelimited_executor._kernel.choice import two_bodies
@@ -120,7 +120,7 @@ class Starter(StarterFields):
         accounts.started_count += 1
         if source is None:
             call = item._call
-            if item._options is None:
+            if item._options is None or type(item._options) is KeyOptions:
                 args, origin = item._start(now)
                 self._call(item, call, args, origin)
             else:
@@ -333,7 +333,7 @@ class Starter(StarterFields):
         while (record := stretch.take_record(now)) is not None:  # at least one, whatever the time, to make progress
             call = record._call
             accounts.started_count += 1
-            if record._options is None:
+            if record._options is None or type(record._options) is KeyOptions:
                 args, origin = record._start(now)
                 self._call(record, call, args, origin)
             else:

@@ -67,7 +67,6 @@ def pop(queue, now: int = NOW) -> tuple | None:
     assert peeked == taken
     if taken[0] is not None:
         taken[0].gone.add(taken[1])
-    queue.served()
     return taken
 
 
