@@ -352,8 +352,9 @@ class TaskFace(ExecutorBase):
             ValueError: if a cost is out of range.
         """
         keys = self._started().keys
-        if len(rare) == 1 and type(only := rare.get("key")) in _PLAIN_KEYS and only in keys.shared:
-            return cast("Rare", keys.shared[only])  # nearly every task with a key
+        is_lone = len(rare) == 1 and type(rare.get("key")) in _PLAIN_KEYS and not self._key_limits.is_by_function
+        if is_lone and (known := keys.shared.get(rare["key"])) is not None:
+            return cast("Rare", known)  # nearly every task with a key: it has been checked
         key, cost, retry = rare.pop("key", None), rare.pop("cost", 1), rare.pop("retry", INHERITED)
         deadline = rare.pop("deadline", None)
         slots = slots_of("slots", rare.pop("slots", None), self._manager._slot_keeper)  # noqa: SLF001  # of this package
@@ -366,10 +367,8 @@ class TaskFace(ExecutorBase):
         policy = retry if retry is INHERITED else check_retry("retry", retry)
         if deadline is None:
             found = Rare(key, needs, policy, slots=slots, keys=keys)
-            if key is not None and needs is None and retry is INHERITED and slots is None:
-                found = found._replace(shared=KeyOptions(key))
-                keys.share(key, found)
-            return found
+            is_shared = key is not None and needs is None and retry is INHERITED and slots is None
+            return keys.share(key, lambda: found._replace(shared=KeyOptions(key))) if is_shared else found
         within = seconds_of("deadline", deadline)
         policy = self._retry if policy is INHERITED else policy
         return Rare(key, needs, policy, within=within, slots=slots, keys=keys)

@@ -6,7 +6,7 @@ import contextvars
 import math
 from fractions import Fraction
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 from weakref import WeakValueDictionary
 
 from ratelimited_executor._core.keys.keys import given_key, text_of_key
@@ -36,6 +36,8 @@ if TYPE_CHECKING:
     from ratelimited_executor._runtime.time.clock import Moments
 
 __all__ = ["KeyLimits", "Keys"]
+
+T = TypeVar("T")
 
 _AHEAD_MIN: Final = 2  # keys for which slots are requested at a time, at least
 _AHEAD_MAX: Final = 64
@@ -72,6 +74,11 @@ class KeyLimits:
         """True if a key may have to wait for its own limits."""
         return self.rate is not None or self.concurrency is not None
 
+    @property
+    def is_by_function(self) -> bool:
+        """True if a limit is a function of the key, which is called for each task."""
+        return callable(self.rate) or callable(self.concurrency)
+
     def rate_of(self, key: Hashable) -> Rate | None:
         """Return the rate of a key; None for no limit."""
         if not callable(self.rate):
@@ -107,7 +114,7 @@ class Keys:
         loop: the event loop.
 
     Attributes:
-        shared: checked options of tasks that have a key and nothing else, by key; one object for many tasks.
+        shared: checked options of tasks that have a key and nothing else, by key.
     """
 
     __slots__ = (
@@ -199,11 +206,13 @@ class Keys:
         """Start nothing of a key before a time."""
         self.gate().penalize(key, until_ns, self._moments.ns())
 
-    def share(self, key: Hashable, options: Any) -> None:
-        """Keep the checked options of tasks that have a key and nothing else, for others with the same key."""
-        if len(self.shared) >= _SHARED_COUNT_MAX:
-            self.shared.clear()
-        self.shared[key] = options
+    def share(self, key: Hashable, make: Callable[[], T]) -> T:
+        """Return the options of tasks that have a key and nothing else; one object for many tasks of a key."""
+        if key not in self.shared:
+            if len(self.shared) >= _SHARED_COUNT_MAX:
+                self.shared.clear()
+            self.shared[key] = make()
+        return cast("T", self.shared[key])
 
     def ended(self, owner: Any, state: TaskState | None = None) -> None:  # noqa: ARG002  # as Accounts.on_task_end
         """Record the end of a task or an attempt, whether or not it started under the limits of keys."""

@@ -101,6 +101,7 @@ class Draw:
             ("early", 0.05, [True]),
             ("policy", 0.1, ["Window", "NOMINAL"]),
             ("key_concurrency", 0.05, [1]),
+            ("key_rate", 0.15, ["2/s", "20/s", "0/s"]),
         ):
             if rng.random() < chance:
                 given[name] = rng.choice(values)
@@ -212,7 +213,7 @@ class Draw:
             ("expires", 0.15, [0.0, 0.25, 1.5, None]),
             ("run_timeout", 0.1, [0.25, 1.0]),
             ("label", 0.1, ["a name"]),
-            ("key", 0.05, ["k", "l"]),
+            ("key", 0.15, ["k", "l", 7]),
         ):
             if rng.random() < chance:
                 given[name] = rng.choice(values)
