@@ -21,7 +21,12 @@ module            names
 ``slots``         pools of slots: limits on how many holders work at once
 ``blocking``      permits and slots for threads without an event loop
 ``durable``       tasks that survive the process
+``dashboard``     a live page of executors
 ``metrics``       metrics for monitoring, through OpenTelemetry
+``tracing``       spans of tasks, through OpenTelemetry
+``spread``        offsets and slots of keys, in a cycle
+``simulation``    the simulator
+``testing``       the test kit: virtual time, an audit of the rate
 ================  ==========================================================
 """
 
@@ -157,9 +162,7 @@ if not TYPE_CHECKING:  # else type checkers would accept any name
             return import_module(f"{__name__}.{name}")
         module = _MODULE_OF.get(name)
         if module is None:
-            raise AttributeError(
-                f"module {__name__!r} has no attribute {name!r}; docs/reference/modules.md has all names"
-            )
+            raise import_module(f"{__name__}._names").unknown_name(__name__, name)
         value = getattr(import_module(f"{__name__}.{module}"), name)
         globals()[name] = value
         return value

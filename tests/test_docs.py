@@ -234,6 +234,22 @@ def stubs() -> dict[str, dict[str, ast.AST]]:
     return found
 
 
+@pytest.mark.parametrize("page", REFERENCE, ids=lambda page: page.name)
+def test_page_of_the_reference_begins_with_the_imports_of_its_names(page: Path) -> None:
+    """Ahead of what it describes, a page imports each public name that it has a stub of; other tests run the imports."""
+    stubbed = {getattr(node, "name", "") for stub in blocks("pyi", [page]) for node in ast.parse(stub.values[2]).body}
+    described = {"errors.md": exceptions.__all__, "testing.md": testing.__all__}.get(page.name, stubbed & {*NAMES})
+    if not described:
+        return
+    head = next(iter(blocks("python", [page])))
+    assert {*described} == {
+        alias.name
+        for node in ast.parse(head.values[2]).body
+        for alias in (node.names if isinstance(node, ast.ImportFrom) else [])
+    }
+    assert all(head.values[1] < stub.values[1] for stub in blocks("pyi", [page]))
+
+
 STUBS = stubs()
 CLASSES = [name for name in NAMES if isinstance(public(name), type) and not issubclass(public(name), BaseException)]
 
@@ -375,7 +391,7 @@ def shown(default: object) -> str | None:
 
 def test_every_error_stands_in_the_tree() -> None:
     """The tree of errors has each error, and names those of its parents that are exceptions of Python."""
-    text = (ROOT / "docs" / "reference" / "errors.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs" / "reference" / "errors.md").read_text(encoding="utf-8").partition("```text")[2]
     for name in exceptions.__all__:
         error = getattr(exceptions, name)
         if isinstance(error, type) and issubclass(error, BaseException):

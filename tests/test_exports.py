@@ -3,6 +3,7 @@
 import ast
 import importlib
 import inspect
+import re
 import subprocess
 import sys
 from enum import Enum
@@ -14,7 +15,19 @@ from typing import Any
 import pytest
 
 import ratelimited_executor
-from ratelimited_executor import abc, cycles, durable, exceptions, handles, insight, orders, peers, policies, retries
+from ratelimited_executor import (
+    _names,
+    abc,
+    cycles,
+    durable,
+    exceptions,
+    handles,
+    insight,
+    orders,
+    peers,
+    policies,
+    retries,
+)
 
 MODULES = [abc, cycles, exceptions, handles, insight, orders, peers, policies, retries]
 EVERY_NAME = sorted({name for home in [ratelimited_executor, *MODULES] for name in home.__all__})
@@ -134,9 +147,54 @@ def test_members_of_enumerations_are_upper_case() -> None:
 
 def test_unknown_name_is_an_attribute_error() -> None:
     """A misspelt name fails as in any module, and ``dir`` shows the public names."""
-    with pytest.raises(AttributeError, match="no attribute 'RateLimitedExecuter'"):
+    with pytest.raises(AttributeError, match="no attribute 'RateLimitedExecuter': did you mean RateLimitedExecutor"):
         _ = ratelimited_executor.RateLimitedExecuter  # type: ignore[attr-defined]  # that is the point
+    assert not hasattr(ratelimited_executor, "RateLimitedExecuter")
     assert set(ratelimited_executor.__all__) <= set(dir(ratelimited_executor))
+
+
+@pytest.mark.parametrize(
+    ("module", "name", "hint"),
+    [
+        ("", "Pased", ": did you mean Paced?"),
+        ("", "Quoota", ": did you mean Quota, of ratelimited_executor.policies?"),
+        ("", "polices", ": did you mean the module ratelimited_executor.policies?"),
+        ("", "DurableTasks", ": write 'from ratelimited_executor.durable import DurableTasks'"),
+        ("", "xyz", "; docs/reference/modules.md has all names"),
+        ("", "_xyz", ""),
+        (".peers", "RedisPear", ": did you mean RedisPeers?"),
+        (".peers", "Fair", ": write 'from ratelimited_executor.orders import Fair'"),
+        (".testing", "run_virtul", ": did you mean run_virtual?"),
+    ],
+)
+def test_unknown_name_is_answered_with_a_near_one(module: str, name: str, hint: str) -> None:
+    """An import of a wrong name says where the name is, or which one is near; so does a look-up of the attribute."""
+    module = f"ratelimited_executor{module}"
+    with pytest.raises(ImportError) as imported:
+        exec(f"from {module} import {name}")
+    assert (str(imported.value), imported.value.name) == (f"cannot import name {name!r} from {module!r}{hint}", module)
+
+    with pytest.raises(AttributeError) as looked_up:
+        getattr(importlib.import_module(module), name)
+    assert str(looked_up.value) == f"module {module!r} has no attribute {name!r}{hint}"
+
+
+def test_hint_knows_every_name_without_loading_its_module() -> None:
+    """The names that the hint reads in the sources are those that the modules export."""
+    assert _names._names() == {
+        name: list(importlib.import_module(name).__all__)
+        for name in (*(f"ratelimited_executor.{module}" for module in _names.PUBLIC), "ratelimited_executor")
+    }
+
+
+def test_public_modules_are_listed_at_the_top_and_in_the_reference() -> None:
+    """The docstring of the package and the page on public modules name each of them."""
+    page = (PACKAGE.parent / "docs" / "reference" / "modules.md").read_text(encoding="utf-8")
+
+    assert sorted(_names.PUBLIC) == sorted(
+        re.findall(r"^``(\w+)`` +\w", ratelimited_executor.__doc__ or "", re.MULTILINE)
+    )
+    assert sorted(_names.PUBLIC) == sorted(re.findall(r"^\| `ratelimited_executor\.(\w+)` \|", page, re.MULTILINE))
 
 
 def test_version_is_that_of_the_distribution() -> None:

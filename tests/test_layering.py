@@ -61,6 +61,7 @@ MAY_IMPORT = {
     "retries.py": ["_runtime", "_core", "_kernel", "exceptions"],
     "tracing.py": [],
     "_forks.py": [],
+    "_names.py": [],
     "_redis": ["_redis", "_core.urls"],
     "stores": ["stores", "_redis", "_forks", "_core", "_kernel", "abc", "exceptions"],
     "peers": [

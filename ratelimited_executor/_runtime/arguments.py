@@ -12,6 +12,8 @@ from ratelimited_executor._core.durations import delay_of, duration_of, number_o
 from ratelimited_executor._core.escapes import shown
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from ratelimited_executor._core.keys.keys import KeyTable
 
 __all__ = [
@@ -25,6 +27,7 @@ __all__ = [
     "key_of",
     "member_of",
     "name_or_none",
+    "name_remedy",
     "number_of",
     "seconds_of",
     "tz_of",
@@ -47,6 +50,22 @@ class _Mark:
 
 INHERITED: Final[Any] = _Mark("INHERITED")  # the executor's setting applies
 NOT_GIVEN: Final[Any] = _Mark("NOT_GIVEN")
+
+
+_REMEDIES: Final = {
+    "delay": "use schedule(delay=) or call_later()",
+    "at": "use schedule(at=)",
+    "over": "use schedule_many(over=)",
+    "retries": "use retry=Retry(attempts=...)",
+    "weight": "use key= and order=Fair(weights=...)",
+}
+
+
+def name_remedy(names: Iterable[str]) -> None:
+    """Refuse unknown keyword arguments if one of them has a known replacement, which the error names."""
+    for name in names:
+        if name in _REMEDIES:
+            raise TypeError(f"unknown argument {name}=: {_REMEDIES[name]}")
 
 
 def wall_of(name: str, value: Any) -> float:

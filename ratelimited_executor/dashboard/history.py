@@ -25,7 +25,7 @@ class Point(NamedTuple):
         started: starts a second since the point before.
         failed: failures a second since the point before.
         waiting: tasks that have not started.
-        overdue: those of them that are due.
+        overdue: those of them that are due, or will be within the running interval.
         running: tasks that run.
         lateness: seconds; the 99th percentile of the starts that were sampled since the point before.
     """

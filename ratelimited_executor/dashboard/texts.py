@@ -74,7 +74,7 @@ _MEANINGS: Final = {
     Hold.ORDER: "tasks ahead of it take the next permits",
     Hold.CONCURRENCY: "as many tasks as allowed are running",
     Hold.PAUSE: "the executor is paused, or its rate is 0",
-    Hold.OUTAGE: "no reply from Redis",
+    Hold.OUTAGE: "no answer from Redis, PostgreSQL or the file",
     Hold.GROUP: "a limit shared by the group, or this process's share of it",
     Hold.QUARANTINE: "earlier permits have to lapse first",
 }
@@ -158,7 +158,7 @@ def state_text(statistics: Statistics, *, is_closing: bool, failed: float = 0.0)
     if statistics.fleet is not None and statistics.fleet.rate == 0:
         return "group paused: its rate is 0", "wait"
     if statistics.fleet is not None and statistics.fleet.state == "outage":
-        return "outage: no reply from Redis", "bad"
+        return "outage: no answer from Redis, PostgreSQL or the file", "bad"
     if statistics.penalty > 0:
         return f"penalty: {seconds_text(statistics.penalty)} left", "wait"
     return (f"open; {per_second_text(failed)} fail", "bad") if failed > 0 else ("open", "good")

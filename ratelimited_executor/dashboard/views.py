@@ -215,7 +215,9 @@ def figures_of(executor: RateLimitedExecutor, statistics: Statistics) -> list[Fi
     of = "" if concurrency is None else f" of {count_text(concurrency)}"
     figures = [
         Figure("Rate", rate_text(statistics), _manner_of(executor)),
-        Figure("Due", count_text(statistics.overdue), "waiting tasks whose time has come"),
+        Figure(
+            "Due", count_text(statistics.overdue), "waiting tasks that are due, or will be within the running interval"
+        ),
         Figure("Backlog", seconds_text(_backlog_seconds(executor)), "until the last due task starts"),
         Figure("Waiting", count_text(statistics.waiting), "tasks that have not started"),
         Figure("Running", f"{count_text(statistics.running)}{of}", "started, not finished"),

@@ -56,7 +56,7 @@ _MODULE_OF: Final = {
 def __getattr__(name: str) -> Any:
     module = _MODULE_OF.get(name)
     if module is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        raise import_module("ratelimited_executor._names").unknown_name(__name__, name)
     value = getattr(import_module(f"ratelimited_executor.{module}"), name)
     globals()[name] = value
     return value

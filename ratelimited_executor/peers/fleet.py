@@ -447,7 +447,7 @@ class FleetPeers(Fixed):
                     "fleet: the server refuses the calls of %r (%s), and answers others; outage policy: %s",
                     member.owner.name,
                     reason_of(error),
-                    self._settings.outage,
+                    _what_follows(self._settings.outage),
                 )
 
     async def _fail(self, members: list[TicketMember], error: Exception) -> None:
@@ -467,7 +467,7 @@ class FleetPeers(Fixed):
         if failed_count > _RETRY_COUNT and is_news:
             self._reasons.add(reason)
             what = "the server refuses all calls" if is_refusal(error) else "no answer from the server"
-            LOGGER.warning("fleet: %s (%s); outage policy: %s", what, reason, self._settings.outage)
+            LOGGER.warning("fleet: %s (%s); outage policy: %s", what, reason, _what_follows(self._settings.outage))
         longest = _RETRY_SECONDS if members and failed_count <= _RETRY_COUNT else self._interval
         await asyncio.sleep(self._random.uniform(0.2, 1.8) * longest)
 
@@ -492,6 +492,11 @@ def _check_number(name: str, value: float, least: float, most: float) -> None:
         raise TypeError(f"{name} must be a number, got {value!r}")
     if not least <= value <= most:
         raise ValueError(f"{name} must be from {least:g} to {most:g}, got {value!r}")
+
+
+def _what_follows(outage: Outage) -> str:
+    """Name an outage policy for the log; a user who has chosen none gets one under which the program waits."""
+    return "stop, so nothing starts meanwhile" if outage == Outage.STOP else str(outage)
 
 
 def _no_time() -> float:

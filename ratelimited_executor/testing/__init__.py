@@ -66,7 +66,7 @@ def __getattr__(name: str) -> object:
         warnings.warn("ratelimited_executor.testing.Hold is TimeHold now", DeprecationWarning, stacklevel=2)
         name = "TimeHold"
     if name not in _MODULES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        raise importlib.import_module("ratelimited_executor._names").unknown_name(__name__, name)
     value: object = getattr(importlib.import_module(f"{__name__}.{_MODULES[name]}"), name)
     globals()[name] = value
     return value

@@ -49,7 +49,7 @@ def test_run_refuses(place: Place, arguments: list[str], reason: str) -> None:
         (["--rate", "fast"], "'--rate': a rate looks like 200, 100/s or 5/min and is >= 0, got 'fast'"),
         (
             ["--rate", "5/fortnight"],
-            "'--rate': rate must look like '100/s', '5/min' or '1000/15min', got '5/fortnight'",
+            "'--rate': rate must look like '100/s', '5/min' or '1000/15min', got '5/fortnight': the units are ms, s, min, h, day",
         ),
         (["--rate", "nan"], "'--rate': a rate looks like 200, 100/s or 5/min and is >= 0, got 'nan'"),
         (

@@ -135,6 +135,7 @@ async def test_page_of_a_task_explains_it():
     async with RateLimitedExecutor("mail", rate=1) as executor:
         app = dashboard(executor)
         handles = [executor.submit(nothing, name=f"task {number}", key="ann") for number in range(5)]
+        later = executor.schedule(nothing, name="task 5", delay=60)
         await asyncio.sleep(1.5)
         async with client(app) as web:
             page = await web.get("/executor?name=mail")
@@ -144,6 +145,9 @@ async def test_page_of_a_task_explains_it():
             assert "task 4 waiting" in shown
             assert "Held by order tasks ahead of it take the next permits" in shown
             assert re.search(r"Tasks ahead 2 .*Expected start in 2.5 s", shown)
+            undue = next(link for link, name in links.items() if name == "task 5").replace("&amp;", "&")
+            assert "Held by due time its due time has not come yet" in text_of(await web.get(f"/{undue}"))
+            later.cancel()
             await handles[4]
             gone = await web.get(f"/{link}")
         assert gone.status_code == 404

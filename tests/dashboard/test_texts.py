@@ -55,7 +55,11 @@ def standing(**values):
         ({}, False, ("open", "good")),
         ({"is_paused": True}, False, ("paused", "wait")),
         ({"penalty": 2.5}, False, ("penalty: 2.5 s left", "wait")),
-        ({"fleet": SimpleNamespace(state="outage", rate=None)}, False, ("outage: no reply from Redis", "bad")),
+        (
+            {"fleet": SimpleNamespace(state="outage", rate=None)},
+            False,
+            ("outage: no answer from Redis, PostgreSQL or the file", "bad"),
+        ),
         ({"fleet": SimpleNamespace(state="active", rate=0)}, False, ("group paused: its rate is 0", "wait")),
         ({"is_paused": True}, True, ("closing", "wait")),
     ],

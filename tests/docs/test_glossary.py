@@ -23,11 +23,11 @@ ABOUT_OTHERS = {
 # Whoever gives another word a sense of its own adds it here, and to the glossary.
 OWN = (
     "admission", "authority", "batch", "bound", "bucket", "burst", "calendar", "charge", "claim", "column", "correction",
-    "cycle", "demand", "engine", "era", "face", "fence", "gate", "grid", "group", "handle", "head", "hold", "interval",
-    "kernel", "key", "lane", "law", "lease", "limit", "line", "listener", "move", "mutant", "observer", "offset", "overflow", "owner",
-    "pace", "parked", "peer", "penalty", "permit", "phase", "plan", "policy", "pool", "rank", "rate", "ready", "receipt",
-    "record", "resource", "rule", "run", "runner", "slack", "slot", "source", "special", "spread", "stand-in", "store",
-    "stretch", "ticket", "turn", "twin", "view", "void", "waker", "window",
+    "cycle", "demand", "engine", "era", "event loop", "executor", "face", "fleet", "fence", "gate", "grid", "group", "handle", "head", "hold", "interval",
+    "kernel", "key", "lane", "law", "lease", "limit", "line", "listener", "manager", "move", "mutant", "observer", "offset", "overflow", "owner",
+    "pace", "pacing", "parked", "peer", "penalty", "permit", "phase", "plan", "policy", "pool", "rank", "rate", "ready", "receipt",
+    "record", "resource", "retry", "rule", "run", "runner", "slack", "slot", "source", "special", "spread", "stand-in", "store",
+    "stretch", "ticket", "token bucket", "turn", "twin", "view", "virtual time", "void", "waker", "window",
 )  # fmt: skip
 
 
@@ -80,6 +80,12 @@ def test_word_of_our_own_has_an_entry() -> None:
     """No word that has a sense of its own in this project is left unexplained, and none is explained twice."""
     assert [] == sorted(set(OWN) - set(TERMS))
     assert [] == sorted({term for term in TERMS if TERMS.count(term) > 1})
+
+
+def test_entries_are_in_alphabetical_order() -> None:
+    """A reader finds an entry by its first word."""
+    firsts = [words_of(row[0])[0].casefold() for row in rows()]
+    assert sorted(firsts) == firsts
 
 
 @pytest.mark.parametrize("word", REJECTED)

@@ -89,6 +89,8 @@ def licence_of(package: str) -> str:
 def test_each_extra_for_users_is_listed_with_what_it_installs() -> None:
     """The page of extras lists each extra that is not for developers, with the packages that it installs."""
     assert EXTRAS.keys() - FOR_DEVELOPERS == ROWS.keys()
+    (others,) = re.findall("^(`bench`.*) are for .*development", PAGE, re.MULTILINE)
+    assert {*FOR_DEVELOPERS} == {"all", *re.findall("`([^`]+)`", others)}
     for extra, row in ROWS.items():
         assert packages_of(EXTRAS[extra]) == set(re.sub(r"\([^)]*\)", "", row).replace(" ", "").split(",")), extra
 

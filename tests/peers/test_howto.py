@@ -2,6 +2,7 @@
 
 import asyncio
 import re
+import socket
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ import redis
 from ratelimited_executor import ExecutorManager
 from ratelimited_executor.cli.operate.peers_command import PeersOptions, show_peers
 from ratelimited_executor.cli.operate.slots_command import SlotsOptions, show_slots
+from ratelimited_executor.insight import Hold
 from ratelimited_executor.peers import RedisPeers
 from ratelimited_executor.slots import OnLost
 from ratelimited_executor.testing import run_virtual
@@ -46,6 +48,25 @@ def test_program_with_redis_runs(
 ) -> None:
     """A program of the page with Redis prints what the page shows, on the server of the test."""
     assert output == run(code.replace(URL, redis_server.url), capsys)
+
+
+@pytest.mark.real_time("a port at which nobody listens")
+async def test_program_without_a_server_waits_and_says_so(caplog: pytest.LogCaptureFixture) -> None:
+    """Without a server a process starts nothing, and logs once the line that the page shows."""
+    (told,) = re.findall(r"^fleet: (no answer from the server .*)\. \.\.\.(\).*)$", TEXT, re.MULTILINE)
+    with socket.create_server(("127.0.0.1", 0)) as unused:
+        url = f"redis://127.0.0.1:{unused.getsockname()[1]}"
+    async with ExecutorManager(peers=RedisPeers(url, "mail")) as manager:
+        executor = manager.executor("outbox", rate="100/s", drain_timeout=0)
+        handle = executor.submit(str)
+        async with asyncio.timeout(60):
+            while not caplog.messages:
+                await asyncio.sleep(0.02)
+        assert executor.explain(handle).hold is Hold.OUTAGE
+    line = caplog.messages[0]
+    assert [line] == [each for each in caplog.messages if each.startswith("fleet: ")]
+    assert line.startswith(f"fleet: {told[0].replace(URL.removeprefix('redis://'), url.removeprefix('redis://'))}")
+    assert line.endswith(told[1])
 
 
 @pytest.mark.real_time("a real server; the quarantine of a new group takes 1.8 s")

@@ -107,7 +107,9 @@ async def test_last_calls_that_are_refused_are_no_answer(virtual_clock, told):
     is_leaving = True
     await asyncio.sleep(10)
     warnings = [line for line in told() if line.startswith("WARNING")]
-    assert warnings == ["WARNING fleet: the server refuses all calls (none of these); outage policy: stop"]
+    assert warnings == [
+        "WARNING fleet: the server refuses all calls (none of these); outage policy: stop, so nothing starts meanwhile"
+    ]
     assert told()[-1] == "INFO fleet: limit leaves its group"
     await fleet.close()
 
@@ -156,7 +158,7 @@ async def test_what_the_server_refuses_is_told_as_what_it_is(case, told):
             prepare(server)
         line, explanation = await _refused(address, told)
     assert line.startswith("WARNING fleet: the server refuses all calls (")
-    assert line.endswith("); outage policy: stop")
+    assert line.endswith("); outage policy: stop, so nothing starts meanwhile")
     assert reason in line
     assert remedy in line
     assert "secret" not in line

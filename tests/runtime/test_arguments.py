@@ -509,7 +509,11 @@ def test_settings_may_be_made_before_the_start():
         ({"policy": Burst}, TypeError, r"got the class Burst: write Burst\(n\)"),
         ({"rate": "5/month"}, ValueError, "write '5 per month' for a quota"),
         ({"rate": "5/weeks"}, ValueError, "write '5 per week' for a quota"),
-        ({"rate": "5/fortnight"}, ValueError, "must look like '100/s'.* got '5/fortnight'$"),
+        (
+            {"rate": "5/fortnight"},
+            ValueError,
+            "must look like '100/s'.* got '5/fortnight': the units are ms, s, min, h, day$",
+        ),
     ],
     ids=str,
 )
@@ -636,6 +640,9 @@ async def test_refused_call_names_the_parameter_and_changes_nothing(virtual_cloc
         (lambda: RateLimitedExecutor(None), TypeError, "name must be a str"),
         (lambda: RateLimitedExecutor("x", rate=-1), ValueError, "rate must be"),
         (lambda: RateLimitedExecutor("x", rate="fast"), ValueError, "rate must look like"),
+        (lambda: RateLimitedExecutor("x", retries=3), TypeError, "unknown argument retries=: use retry=Retry"),
+        (lambda: ExecutorManager().executor("x", weight=3), TypeError, "unknown argument weight=: use key= and"),
+        (lambda: RateLimitedExecutor("x", base=3), TypeError, "unexpected keyword argument 'base'"),
         (lambda: RateLimitedExecutor("x", pacing="spread"), TypeError, "pacing must be a Pacing"),
         (lambda: RateLimitedExecutor("x", policy=0.02), TypeError, "policy must be a Paced"),
         (lambda: RateLimitedExecutor("x", order=1), TypeError, "order must be a callable"),

@@ -30,6 +30,7 @@ _WORDS_PATTERN: Final = re.compile(r"\s*(?P<permits>[0-9][0-9_.]*)\s+per\s+(?P<c
 _SHORT_UNITS: Final = {"second": "s", "seconds": "s", "minute": "min", "minutes": "min", "hour": "h", "hours": "h"}
 _PLAIN_PATTERN: Final = re.compile(r"\s*([0-9][0-9_]*(?:\.[0-9]+)?(?:e[+-]?[0-9]{1,3})?|inf)\s*")
 _UNITS: Final = {UNIT_SECONDS[unit]: unit for unit in ("s", "min", "h", "day")}  # as a rate is written
+_KNOWN_UNITS: Final = ("ms", *_UNITS.values())  # as an error lists them
 _TEXT_MAX: Final = 1000  # characters
 # What is beyond could be neither shown nor used in a computation with floats.
 _MOST: Final = int(math.nextafter(math.inf, 0))
@@ -98,7 +99,7 @@ class Rate:
         unit = None if match is None else UNIT_SECONDS.get(match["unit"])
         if match is None or unit is None:
             words = _WORDS_PATTERN.fullmatch(text.lower())
-            hint = ""
+            hint = "" if match is None and words is None else f": the units are {', '.join(_KNOWN_UNITS)}"
             period = "" if match is None else match["unit"].removesuffix("s")
             if match is not None and period in _CALENDAR_UNITS:
                 hint = f": write '{match['permits']} per {period}' for a quota of each {period} of the calendar"

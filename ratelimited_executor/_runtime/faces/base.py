@@ -28,6 +28,7 @@ from ratelimited_executor._runtime.faces.checks import (
     order_of,
     rate_or_function,
     threads_of,
+    with_remedies,
 )
 from ratelimited_executor._runtime.insight.observing import Listeners
 from ratelimited_executor._runtime.life.assembly import assemble
@@ -110,6 +111,7 @@ class ExecutorBase(ExecutorFields):
         "_when_full",
     )
 
+    @with_remedies
     def __init__(
         self,
         name: str,

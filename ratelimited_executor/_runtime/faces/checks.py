@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import concurrent.futures
-from collections.abc import Mapping
-from typing import Any, Final
+import functools
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any, Final, TypeVar
 
 from ratelimited_executor._core.order.fair import Fair
 from ratelimited_executor._core.permits.adaptive import Adaptive
 from ratelimited_executor._core.permits.rates import Rate
-from ratelimited_executor._runtime.arguments import callable_of, count_of
+from ratelimited_executor._runtime.arguments import callable_of, count_of, name_remedy
 
 __all__ = [
     "check_adaptive",
@@ -18,10 +20,25 @@ __all__ = [
     "order_of",
     "rate_or_function",
     "threads_of",
+    "with_remedies",
 ]
+
+F = TypeVar("F", bound=Callable[..., None])
 
 _NOT_OF_THREADS: Final = {"ProcessPoolExecutor", "InterpreterPoolExecutor"}  # by name: importing them takes long
 _THREAD_COUNT: Final = 40  # maximum number of worker threads of one executor, as in anyio's own default
+
+
+def with_remedies(init: F) -> F:
+    """Let a constructor name the replacement of a keyword argument that it does not have, as ``schedule`` does."""
+    known = inspect.signature(init).parameters
+
+    @functools.wraps(init)
+    def checked(*args: Any, **options: Any) -> None:
+        name_remedy(name for name in options if name not in known)
+        init(*args, **options)
+
+    return checked  # type: ignore[return-value]  # it takes what the constructor takes
 
 
 def check_name(name: Any) -> None:

@@ -23,6 +23,7 @@ from ratelimited_executor._runtime.arguments import (
     flag_of,
     key_of,
     name_or_none,
+    name_remedy,
     number_of,
     seconds_of,
     wall_of,
@@ -501,21 +502,12 @@ def _refuse(names: dict[str, Any]) -> None:
             "timeout= is ambiguous: use expires= for how long the task may wait, run_timeout= for how long it may run, "
             "or functools.partial to pass a timeout to the function"
         )
-    for name in names:
-        if name in _REMEDIES:
-            raise TypeError(f"unknown argument {name}=: {_REMEDIES[name]}")
+    name_remedy(names)
     unknown = ", ".join(f"{name}=" for name in names)
     raise TypeError(f"unknown argument {unknown}: bind keyword arguments of the function with functools.partial")
 
 
 _PLAIN_KEYS: Final = (str, int)  # whose hash and equality are no user code
-_REMEDIES: Final = {
-    "delay": "use schedule(delay=) or call_later()",
-    "at": "use schedule(at=)",
-    "over": "use schedule_many(over=)",
-    "retries": "use retry=Retry(attempts=...)",
-    "weight": "use key= and order=Fair(weights=...)",
-}
 
 
 def _with_rare(function: Callable[..., Any]) -> inspect.Signature:

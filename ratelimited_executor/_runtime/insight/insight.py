@@ -196,7 +196,8 @@ class Explanation:
         if self.detail is not None:
             ahead = f" ({self.detail}){ahead}"
         when = "" if self.expected_in is None else f", expected in {format_duration(self.expected_in)}"
-        return f"{self.state.value}: held by {self.hold.value}{ahead}{when}"
+        held = "not due yet" if self.hold is Hold.DUE else f"held by {self.hold.value}"
+        return f"{self.state.value}: {held}{ahead}{when}"
 
 
 class Insights(Protocol):

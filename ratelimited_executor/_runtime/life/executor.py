@@ -117,4 +117,4 @@ for _class, _owners in ((RateLimitedExecutor, RateLimitedExecutor.__mro__[1:-1])
             _function = unwrap(_member)  # behind a compiled body is the pure one, which says what is wrong
             if isfunction(_function):
                 _member.__qualname__ = _function.__qualname__ = f"{_class.__qualname__}.{_name}"
-RateLimitedExecutor.__init__.__annotations__["manager"] = "ExecutorManager | None"
+unwrap(RateLimitedExecutor.__init__).__annotations__["manager"] = "ExecutorManager | None"

@@ -54,6 +54,14 @@ def test_other_text_is_refused(text):
         ("5/" + "9" * 309 + "s", "rate must be in the range of a float, got '5/9"),
         ("9" * 9000, "rate must look like '100/s', '5/min' or '1000/15min', got '9"),
         ("5/" + "9" * 9000 + "s", "rate must look like '100/s', '5/min' or '1000/15min', got '5/9"),
+        (
+            "300/mn",
+            "rate must look like '100/s', '5/min' or '1000/15min', got '300/mn': the units are ms, s, min, h, day",
+        ),
+        (
+            "5 per mn",
+            "rate must look like '100/s', '5/min' or '1000/15min', got '5 per mn': the units are ms, s, min, h, day",
+        ),
         ("\u0663/s", "rate must look like '100/s', '5/min' or '1000/15min', got '\u0663/s'"),
     ],
 )

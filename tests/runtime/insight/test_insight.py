@@ -36,6 +36,7 @@ async def test_task_whose_time_has_not_come_is_held_by_it(virtual_clock):
     async with RateLimitedExecutor("x", pacing=Pacing.ON_TIME) as executor:
         handle = executor.schedule(int, delay=7.25)
         assert executor.explain(handle).position is None
+        assert "waiting: not due yet, expected in 7.25 s" == str(executor.explain(handle))
         await keeps_its_word(executor, handle, hold=Hold.DUE)
 
 
