@@ -238,6 +238,14 @@ def submit(ExecutorFields self, fn=MISSING, *args, **options):
     return pure["TaskFace.submit"](self, *given(fn, args), **options)
 
 
+cdef object options_of_key(object executor, object key):
+    """Return the checked options of a task with a key and nothing else: ``TaskFace._read_rare``; None if not known."""
+    if (type(key) is not str and type(key) is not int) or executor._parts is None:
+        return None
+    rare = executor._parts.keys.checked.get(key)
+    return None if rare is None else rare.shared
+
+
 def schedule(ExecutorFields self, fn=MISSING, *args, **options):
     cdef EngineFields engine
     cdef QueueFields queue
@@ -246,7 +254,10 @@ def schedule(ExecutorFields self, fn=MISSING, *args, **options):
     cdef RecordFields record
     cdef Py_ssize_t count
     cdef double now, due
-    delay = options.get("delay") if len(options) == 1 else None
+    cdef object delay = None, shared = None
+    count = len(options)
+    if count == 1 or (count == 2 and (shared := options_of_key(self, options.get("key"))) is not None):
+        delay = options.get("delay")
     if PyFloat_CheckExact(delay) and 0 < <double>delay < INF and PyCallable_Check(fn) and self._expires is None:
         engine = home_engine(self)
         if engine is not None:
@@ -259,6 +270,7 @@ def schedule(ExecutorFields self, fn=MISSING, *args, **options):
                 bucket = bucket_for(calendar, due)
                 if bucket is not None:
                     record._due = due
+                    record._options = shared
                     record.place = bucket
                     PyObject_GC_UnTrack(record)  # saves 0.6 with a million pending: see traverse_bucket()
                     bucket.has_records = True

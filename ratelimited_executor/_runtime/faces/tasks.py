@@ -353,9 +353,8 @@ class TaskFace(ExecutorBase):
             ValueError: if a cost is out of range.
         """
         keys = self._started().keys
-        is_lone = len(rare) == 1 and type(rare.get("key")) in _PLAIN_KEYS and not self._key_limits.is_by_function
-        if is_lone and (known := keys.shared.get(rare["key"])) is not None:
-            return cast("Rare", known)  # nearly every task with a key: it has been checked
+        if len(rare) == 1 and type(only := rare.get("key")) in _PLAIN_KEYS and only in keys.checked:
+            return cast("Rare", keys.checked[only])  # nearly every task with a key
         key, cost, retry = rare.pop("key", None), rare.pop("cost", 1), rare.pop("retry", INHERITED)
         deadline = rare.pop("deadline", None)
         slots = slots_of("slots", rare.pop("slots", None), self._manager._slot_keeper)  # noqa: SLF001  # of this package

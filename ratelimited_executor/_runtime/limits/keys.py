@@ -114,7 +114,8 @@ class Keys:
         loop: the event loop.
 
     Attributes:
-        shared: checked options of tasks that have a key and nothing else, by key.
+        shared: the options of tasks that have a key and nothing else, by key.
+        checked: those that no limit has to check again.
     """
 
     __slots__ = (
@@ -130,6 +131,7 @@ class Keys:
         "_queue",
         "_wake",
         "_warn",
+        "checked",
         "limits",
         "shared",
     )
@@ -160,12 +162,14 @@ class Keys:
         self._keeper: SlotKeeper | None = None  # of the group's slots, once a key needs some
         self._loop = loop
         self.shared: dict[Hashable, Any] = {}
+        self.checked: dict[Hashable, Any] = {}
         self._lines: WeakValueDictionary[Any, SlotLine] = WeakValueDictionary()
 
     def refresh(self, limits: KeyLimits, now: float) -> None:
         """Put other limits in force at loop time ``now``, or read the same ones again."""
         self.limits = limits
         self.shared.clear()  # they were checked against the limits before
+        self.checked = {} if limits.is_by_function else self.shared
         gate = self._queue.gate
         if gate is not None:
             gate.refresh(self._moments.timeline.to_ns(now))
