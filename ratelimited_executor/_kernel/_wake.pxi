@@ -246,7 +246,7 @@ cdef double next_wake(QueueFields self, double now, bint may_start) except? -1:
     """Return the loop time at which to ask again: ``PlainQueue._next_wake``."""
     cdef CalendarFields on_time = self.on_time, spread = self.spread
     cdef double wake
-    if may_start and not self.expiry.is_used:
+    if may_start and not self.expiry.is_used and not is_paused(self.admission):
         wake = next_instant(self, now)
         if wake < self.end and not (on_time.numbers and is_large(on_time)) and not (spread.numbers and is_large(spread)):
             self._opening_at = self.end
@@ -254,6 +254,11 @@ cdef double next_wake(QueueFields self, double now, bint may_start) except? -1:
         if self.is_unlimited and not self.wall.is_pending:
             return min(wake, <double>self._note_opening())
     return self._next_wake(now, may_start=may_start)
+
+
+cdef inline bint is_paused(AdmissionFields admission) except -1:
+    """True at a rate of 0, of which no pace is known."""
+    return not admission.per_second and not admission.is_unlimited and admission.permits.rate.is_zero
 
 
 cdef inline bint is_large(CalendarFields calendar) except -1:

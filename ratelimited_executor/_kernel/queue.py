@@ -486,14 +486,15 @@ class PlainQueue(Intervals):
             now: loop time.
             may_start: False if all places of a concurrency limit are taken, so that only time limits matter.
         """
-        wake = self._next_instant(now) if may_start else math.inf
+        is_open = may_start and not self.admission.permits.rate.is_zero
+        wake = self._next_instant(now) if is_open else math.inf
         on_time, spread, is_used = self.on_time, self.spread, self.expiry.is_used
         is_large = (on_time.numbers and on_time.is_large_ahead) or (spread.numbers and spread.is_large_ahead)
         if wake < self.end and not is_used and not is_large:
             self._opening_at = self.end  # or later: it is computed then; so do tasks due by the wall clock
         else:
-            is_open = may_start and not self.admission.permits.rate.is_zero
-            wake = min(wake, self._note_opening()) if is_open else math.inf
+            if is_open:
+                wake = min(wake, self._note_opening())
             sweep = self.expiry.next_sweep() if is_used else None
             if sweep is not None:
                 wake = min(wake, self.timeline.start_of(sweep))
