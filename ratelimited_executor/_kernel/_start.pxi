@@ -191,17 +191,23 @@ cdef int wake_batch(HandleFields batch) except -1:
 
 
 cdef int spend(QueueFields queue, CalendarFields calendar, double due, double now, Py_ssize_t count) except -1:
+    """Use the permits of starts, then notify a listener: ``PlainQueue.spend`` and ``_tell``."""
+    pay(queue, calendar, due, now, count)
+    if queue.on_start is not None:
+        queue.untold_count -= count
+        if queue.untold_count < 0:
+            queue.untold_count = 0
+            queue.on_start(due, now)
+    return 0
+
+
+cdef inline int pay(QueueFields queue, CalendarFields calendar, double due, double now, Py_ssize_t count) except -1:
     """Use the permits of starts, and plan the next: ``PlainQueue.spend`` and ``SpreadPlan.started`` (saves 1.0)."""
     cdef PlanFields plan
     cdef Py_ssize_t left, late
     if queue.is_special:
         (<object>queue).spend(calendar, due, now, count)
         return 0
-    if queue.on_start is not None:
-        queue.untold_count -= count
-        if queue.untold_count < 0:
-            queue.untold_count = 0
-            queue.on_start(due, now)
     if (<AdmissionFields>queue.admission).count:
         take_permits(queue.admission, count, now)
     if calendar is not queue.spread:
