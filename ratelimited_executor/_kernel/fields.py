@@ -271,7 +271,6 @@ class WindowFields:
     """Fields of ``window.WindowLimit``: numbers of any size."""
 
     _grain_ns: BigInt
-    _leaving: BigInt
     _log: deque[list[int]]
     _margin_ns: BigInt
     _pending: list[list[int]]

@@ -54,7 +54,7 @@ class WindowLimit(WindowFields, Limit):
         reading_ns: the addition to the margin for inexact times.
     """
 
-    __slots__ = ("_edge_ns", "_reading_ns", "rate")
+    __slots__ = ("_edge_ns", "_leaving", "_reading_ns", "rate")
 
     def __init__(self, rate: Rate, *, margin_ns: int = 0, reading_ns: int = _READING_NS) -> None:
         self.rate = rate
