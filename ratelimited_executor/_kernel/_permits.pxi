@@ -180,7 +180,6 @@ cdef bint forget(WindowFields log, long long now_ns, long long* used) except -1:
         entry[0] = -1
         used[0] -= amount
         log.used = used[0]
-        log._leaving = log._leaving - amount
     if not is_known:
         (<object>log).count(now_ns)
     return is_known or fits(log.used, used)

@@ -191,14 +191,26 @@ cdef int wake_batch(HandleFields batch) except -1:
 
 
 cdef int spend(QueueFields queue, CalendarFields calendar, double due, double now, Py_ssize_t count) except -1:
-    """Use the permits of starts, and plan the next: ``PlainQueue.spend`` and ``SpreadPlan.started`` (saves 1.0)."""
-    cdef PlanFields plan
-    cdef Py_ssize_t left, late
+    """Use the permits of starts, then notify a listener: ``PlainQueue.spend`` and ``_tell``."""
+    pay(queue, calendar, due, now, count)
+    tell(queue, due, now, count)
+    return 0
+
+
+cdef inline int tell(QueueFields queue, double due, double now, Py_ssize_t count) except -1:
+    """Notify a listener of starts: ``PlainQueue._tell``."""
     if queue.on_start is not None:
         queue.untold_count -= count
         if queue.untold_count < 0:
             queue.untold_count = 0
             queue.on_start(due, now)
+    return 0
+
+
+cdef inline int pay(QueueFields queue, CalendarFields calendar, double due, double now, Py_ssize_t count) except -1:
+    """Use the permits of starts, and plan the next: ``PlainQueue.spend`` and ``SpreadPlan.started`` (saves 1.0)."""
+    cdef PlanFields plan
+    cdef Py_ssize_t left, late
     if queue.tells_order:
         calendar.ready.served()
     if (<AdmissionFields>queue.admission).count:

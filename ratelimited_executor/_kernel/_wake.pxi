@@ -297,8 +297,9 @@ cdef bint admit_record(QueueFields self, CalendarFields calendar, RecordFields r
     calendar.opened_count -= 1
     if (<object>self).drops is not None:
         (<object>self).drops.discard(record)
-    spend(self, calendar, record._due, now, 1)
+    pay(self, calendar, record._due, now, 1)
     (<object>self)._charge_record(record, now)
+    tell(self, record._due, now, 1)
     return True
 
 

@@ -275,7 +275,6 @@ class WindowFields:
     """Fields of ``window.WindowLimit``: numbers of any size."""
 
     _grain_ns: BigInt
-    _leaving: BigInt
     _log: deque[list[int]]
     _margin_ns: BigInt
     _pending: list[list[int]]
@@ -457,5 +456,14 @@ def state_of(owner: Any) -> tuple[None, dict[str, Any]]:
     return None, {name: getattr(owner, name) for name in chain(*slots) if name != "__weakref__"}
 
 
-if not TYPE_CHECKING and compiled is not None:
-    globals().update({name: getattr(compiled, name) for name in __all__})
+def _refuse_copy(owner: Any) -> None:
+    """Refuse to copy an object that others know by its identity, as a compiled struct does."""
+    raise TypeError(f"cannot pickle {type(owner).__name__!r} object")
+
+
+if not TYPE_CHECKING:
+    if compiled is not None:
+        globals().update({name: getattr(compiled, name) for name in __all__})
+    else:
+        for name in __all__:
+            globals()[name].__getstate__ = _refuse_copy

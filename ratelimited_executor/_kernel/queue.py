@@ -403,6 +403,7 @@ class PlainQueue(Intervals):
                 return self.admit_record(calendar, item, now, is_paid=True)
             calendar.opened_count -= 1
             self.spend(calendar, item._due, now)
+            self._tell(item._due, now)
             return True
         calendar.opened_count -= 1
         due: float = source.due_of(item)
@@ -416,6 +417,7 @@ class PlainQueue(Intervals):
         self.spend(calendar, due, now)
         if not source.is_plain and (source.key is not None or source.needs is not None):
             self._charge(source.key, source.needs, source.cost_of(item), now)
+        self._tell(due, now)
         return True
 
     def admit_record(self, calendar: Calendar, record: Record, now: float, *, is_paid: bool) -> bool:
@@ -425,6 +427,7 @@ class PlainQueue(Intervals):
         if options is None:
             if is_paid:
                 self.spend(calendar, record._due, now)
+                self._tell(record._due, now)
             return True
         if self.drops is not None:
             self.drops.discard(record)
@@ -436,15 +439,11 @@ class PlainQueue(Intervals):
         self.spend(calendar, record._due, now)
         if options.charge is not None or options.key is not None or options.line is not None:
             self._charge_record(record, now)
+        self._tell(record._due, now)
         return True
 
     def spend(self, calendar: Calendar, due: float, now: float, count: int = 1) -> None:
         """Use the permits of starts from ``calendar``, already counted as started. For :meth:`poll` and its stretch."""
-        if self.on_start is not None:
-            self.untold_count -= count
-            if self.untold_count < 0:
-                self.untold_count = 0
-                self.on_start(due, now)
         if self.tells_order:
             calendar.ready.served()  # type: ignore[attr-defined]  # of an order that shares
         if self.admission.count:
@@ -457,6 +456,14 @@ class PlainQueue(Intervals):
                 count=count,
             )
 
+    def _tell(self, due: float, now: float) -> None:
+        """Notify a listener of a start, once it is paid for: a listener may ask questions and change settings."""
+        if self.on_start is not None:
+            self.untold_count -= 1
+            if self.untold_count < 0:
+                self.untold_count = 0
+                self.on_start(due, now)
+
     def _leave_batch(self, calendar: Calendar, source: BatchSource, position: int) -> None:
         """Record that a task of a batch leaves without a start."""
         source.start(position)
@@ -465,7 +472,7 @@ class PlainQueue(Intervals):
             calendar.finish(source)
 
     def note_untold(self, count: int) -> None:
-        """Record starts of a stretch that :meth:`spend` was not called for."""
+        """Record starts of a stretch, which no listener is notified of."""
         self.untold_count = max(0, self.untold_count - count)
 
     @two_bodies

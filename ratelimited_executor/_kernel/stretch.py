@@ -33,6 +33,10 @@ class Payer(Protocol):
         """Use the permits of starts that are counted already."""
         ...
 
+    def note_untold(self, count: int) -> None:
+        """Record starts that no listener is notified of."""
+        ...
+
     def admit_record(self, calendar: Calendar, record: Record, now: float, *, is_paid: bool) -> bool:
         """Count a record as started, and pay for it; False if it has expired."""
         ...
@@ -116,6 +120,7 @@ class Stretch(StretchFields):
             self.source.note_started(started)
             if self._is_paid:
                 self._queue.spend(self._calendar, self._run.last_due(), now, started)
+                self._queue.note_untold(started)
         return started
 
     def detach(self) -> None:

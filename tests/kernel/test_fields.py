@@ -1,6 +1,7 @@
 """The fields of the hot classes are the same in both bodies of the kernel."""
 
 import ast
+import copy
 import inspect
 
 import pytest
@@ -23,6 +24,14 @@ def test_both_bodies_have_the_same_fields(node):
     assert compiled is None or base is getattr(compiled, node.name)
     assert fields_of(node) == set(fields.FIELDS[node.name])
     assert fields_of(node) - {"__weakref__"} == {name for name in vars(base) if not name.startswith("__")}
+
+
+@pytest.mark.parametrize("node", CLASSES, ids=lambda node: node.name)
+def test_no_body_can_be_copied(node):
+    """A copy is refused, by both kernels alike, unless a class says how: others know the object by its identity."""
+    kind = type("Body", (getattr(fields, node.name),), {"__slots__": ()})
+    with pytest.raises(TypeError, match="^cannot pickle 'Body' object$"):
+        copy.copy(kind.__new__(kind))
 
 
 @pytest.mark.parametrize("node", CLASSES, ids=lambda node: node.name)

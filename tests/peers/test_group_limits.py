@@ -10,7 +10,7 @@ import pytest
 
 from ratelimited_executor import Burst, ExecutorManager, Paced, Rate, TaskState, Window
 from ratelimited_executor._core.fleet.slot_peer import SlotPeer
-from ratelimited_executor.insight import Hold
+from ratelimited_executor.insight import Hold, observe
 from ratelimited_executor.orders import Fair
 from ratelimited_executor.peers import Outage
 from ratelimited_executor.peers.fleet import FleetPeers
@@ -688,6 +688,40 @@ async def test_explain_and_statistics_name_the_limit() -> None:
         executor.rate = "100/s, 30/60s"
         await asyncio.sleep(3)
         assert executor.explain(handle).hold is Hold.OUTAGE
+
+
+class Curious:
+    """Asks for everything before each start, and takes its time."""
+
+    def __init__(self, executor, handle) -> None:
+        self.executor, self.handle = executor, handle
+
+    def accepted(self, count) -> None:
+        pass
+
+    def started(self, lateness) -> None:
+        asyncio.get_running_loop().block_for(0.02)
+        self.executor.statistics()
+        self.executor.backlog_seconds()
+        self.executor.explain(self.handle)
+
+    def retried(self, duration) -> None:
+        pass
+
+    def ended(self, state, duration, count) -> None:
+        pass
+
+
+async def test_questions_of_an_observer_take_no_ticket_from_the_start_it_is_told_of() -> None:
+    """Each start has a ticket, although the observer that is notified of it asks questions after a time."""
+    async with Group() as group:
+        executor = await group.join(rate="20/s")
+        observe(executor, Curious(executor, executor.schedule(int, delay=3600)))
+        for number in range(60):
+            executor.schedule(int, delay=number / 10)
+        await asyncio.sleep(QUARANTINE + 10)
+        statistics = executor.statistics()
+        assert statistics.started == statistics.fleet.taken == 60
 
 
 @pytest.mark.parametrize("what", ["executor", "manager"])

@@ -11,6 +11,8 @@ import pytest
 from ratelimited_executor import Rate, RateLimitedExecutor, TaskState
 from ratelimited_executor.orders import earliest_due_first, latest_due_first
 
+from ..kinds import each_policy
+
 
 class _Holey(Sequence):
     """Items of which one cannot be read."""
@@ -269,6 +271,29 @@ async def test_what_was_cancelled_wakes_nobody(virtual_clock):
         executor.call_later(10.25, lambda: started.append(virtual_clock.monotonic()))
         await asyncio.sleep(50)
         assert started == [pytest.approx(60.25)]
+
+
+@pytest.mark.parametrize("stop", [RateLimitedExecutor.pause, lambda executor: setattr(executor, "rate", 0)])
+@pytest.mark.parametrize("options", [{"policy": policy} for policy in each_policy(5)] + [{"rate": "10/s, 300/min"}])
+async def test_a_paused_executor_is_not_woken_by_due_times(virtual_clock, options, stop):
+    """An executor that pauses with many due tasks runs once, and starts the tasks once it goes on."""
+    async with RateLimitedExecutor("x", **{"rate": 1000, **options}) as executor:
+        handles = [executor.schedule(int, delay=0.1 + index / 2000) for index in range(1000)]
+        stop(executor)
+        queue, poll, poll_count = executor._engine.queue, executor._engine.queue.poll, 0
+
+        def counted(now, limit):
+            nonlocal poll_count
+            poll_count += 1
+            return poll(now, limit)
+
+        queue.poll = counted
+        await asyncio.sleep(50)
+        assert poll_count <= 1
+        executor.rate = 1000
+        executor.resume()
+        await asyncio.sleep(5)
+        assert all(handle.done() for handle in handles)
 
 
 async def test_a_burst_is_freed_although_a_task_is_due_far_ahead(virtual_clock):

@@ -13,6 +13,7 @@ import math
 from collections import Counter
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from ratelimited_executor._core.limits.exact_paced import ExactPacedLimit
 from ratelimited_executor._core.queue.records import PERMITS
 from ratelimited_executor._kernel.admission import UNLIMITED
 from ratelimited_executor._kernel.contracts import Permits
@@ -192,8 +193,11 @@ class CombinedPermits:
         return any(limit.counts_effects for limit in self._main)
 
     def take_effect(self, now_ns: int) -> None:
-        """Record that the latest starts have taken effect by ``now_ns``; windows cover this by their margin."""
-        self.open_receipt = None
+        """Record that the latest starts have taken effect by ``now_ns``; windows and quotas have a margin for this."""
+        receipts, self.open_receipt = self.open_receipt, None
+        for _, limit, receipt in receipts or ():
+            if isinstance(limit, ExactPacedLimit):
+                limit.take_effect(receipt, now_ns)
         grid: Any = self.grid
         if grid is not None and grid.counts_effects:
             grid.take_effect(now_ns)

@@ -1,8 +1,8 @@
-"""A steady pace combined with an exact window: the limit of a key under ``Strictness.EXACT``.
+"""A steady pace combined with an exact window: the limit of a key or a resource under ``Strictness.EXACT``.
 
 The pace is that of :class:`~.paced.PacedLimit`, which tolerates some lateness of a start; the window is that of
 :class:`~.window.WindowLimit`, which tolerates none. The window is created at the first start, for an unused key needs
-none.
+none. It has no margin: the effect of each start must be reported.
 
 Law: never more than N starts in any window of W, for a rate of N permits per W seconds.
 """

@@ -55,7 +55,7 @@ class WindowLimit(WindowFields, Limit):
     """
 
     counts_effects: ClassVar[bool] = True  # the remote service's view counts
-    __slots__ = ("_edge_ns", "_reading_ns", "rate")
+    __slots__ = ("_edge_ns", "_leaving", "_reading_ns", "rate")
 
     def __init__(self, rate: Rate, *, margin_ns: int = 0, reading_ns: int = _READING_NS) -> None:
         self.rate = rate

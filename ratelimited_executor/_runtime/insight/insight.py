@@ -247,7 +247,8 @@ class Insights(Protocol):
 def statistics(parts: Insights) -> Statistics:
     """Return the counts of an executor's tasks."""
     parts.accounts.catch_up()
-    now_ns = parts.moments.ns()
+    now = parts.controls.decided_at()
+    now_ns = parts.queue.timeline.to_ns(now)
     combined = parts.limits.combined
     return Statistics(
         name=parts.controls.name,
@@ -269,8 +270,14 @@ def statistics(parts: Insights) -> Statistics:
         keys=0 if parts.queue.gate is None else parts.queue.gate.key_count,
         limits=() if combined is None else tuple(_limit_statistics(combined, now_ns)),
         peers=parts.queue.permits.peers,
-        fleet=None if parts.controls.member is None else parts.controls.member.statistics(parts.moments.monotonic()),
+        fleet=None if parts.controls.member is None else parts.controls.member.statistics(now),
     )
+
+
+def _now(parts: Insights) -> float:
+    """Return the loop time of a question; within a decision that of the decision, whose tickets must not lapse meanwhile."""
+    deciding_at = parts.queue.deciding_at
+    return parts.engine.now() if deciding_at is None else deciding_at
 
 
 def _limit_statistics(combined: CombinedPermits, now_ns: int) -> Iterator[LimitStatistics]:
@@ -287,7 +294,7 @@ def backlog_seconds(parts: Insights, key: Hashable = None) -> float:
     them no permits. O(1), but O(due tasks) for one key, or where keys have limits or starts have costs.
     """
     parts.accounts.detach()
-    now = parts.engine.now()
+    now = _now(parts)
     if key is not None:
         return _backlog(parts, key, now)
     count = parts.queue.ready_count()
@@ -372,7 +379,7 @@ def explain(parts: Insights, handle: TaskHandle[Any]) -> Explanation:
     if state is not TaskState.WAITING:
         return Explanation(state=state, hold=Hold.NOTHING, position=None, expected_start=handle.started_at)
     parts.accounts.detach()  # a stretch relies on permits counted before, which pull() counts again
-    now = parts.engine.now()
+    now = _now(parts)
     queue = parts.queue
     while not queue.pull(now):
         pass
@@ -406,7 +413,7 @@ def explain_briefly(parts: Insights, handle: TaskHandle[Any]) -> tuple[Explanati
     if state is not TaskState.WAITING:
         return explain(parts, handle), True
     parts.accounts.detach()
-    now = parts.engine.now()
+    now = _now(parts)
     parts.queue.pull(now)
     if handle.state is not TaskState.WAITING:  # as in explain()
         return explain(parts, handle), True
@@ -452,7 +459,7 @@ def _explanation(
         position=position,
         expected_start=None if expected is None else parts.queue.timeline.to_epoch(expected),
         detail=detail,
-        expected_in=None if expected is None else max(0.0, expected - parts.engine.now()),
+        expected_in=None if expected is None else max(0.0, expected - _now(parts)),
     )
 
 

@@ -215,8 +215,8 @@ class PacedRule(Rule):
         """Return None: any amount may start, and later tasks wait until it is paid for."""
 
     def limit(self, rate: Rate, depth: int | None, now_ns: int) -> Limit:  # noqa: ARG002  # it has neither depth nor begin
-        """Create a pace."""
-        return PacedLimit(rate, slack_ns=round(self.usable_seconds * NS))
+        """Create a pace of the policy's strictness."""
+        return _paced(self.policy, rate, round(self.usable_seconds * NS))
 
     def limit_of_key(self, rate: Rate, now_ns: int, *, spacing: Fraction) -> Limit:  # noqa: ARG002  # the signature of all rules
         """Create a pace that forgives at most two permits of the executor and two starts of the key.
@@ -378,6 +378,9 @@ def limit_of_key(rule: Rule, rate: Rate, now_ns: int, *, spacing: Fraction = _NO
 def _paced_of_key(policy: Paced, rate: Rate, spacing: Fraction) -> PacedLimit:
     own = spacing if not rate.per_second else 2 * min(spacing, 1 / rate.per_second)
     slack_ns = round(_less_reserve(policy.slack) * NS) + math.ceil(own * NS)
-    if policy.strictness is Strictness.NOMINAL:
-        return PacedLimit(rate, slack_ns=slack_ns)
-    return ExactPacedLimit(rate, slack_ns=slack_ns)
+    return _paced(policy, rate, slack_ns)
+
+
+def _paced(policy: Paced, rate: Rate, slack_ns: int) -> PacedLimit:
+    kind = PacedLimit if policy.strictness is Strictness.NOMINAL else ExactPacedLimit
+    return kind(rate, slack_ns=slack_ns)

@@ -8,10 +8,10 @@ from collections import Counter
 import anyio
 import pytest
 
-from ratelimited_executor import ExecutorManager, Pacing, RateLimitedExecutor, Retry, TaskState, WhenFull
+from ratelimited_executor import ExecutorManager, Pacing, RateLimitedExecutor, Retry, TaskState, WhenFull, Window
 from ratelimited_executor.abc import Observer
 from ratelimited_executor.insight import Observation, observe
-from ratelimited_executor.testing import run_virtual
+from ratelimited_executor.testing import audit, run_virtual
 from ratelimited_executor.exceptions import BacklogFullError, WrongLoopError
 
 from ...helpers import now, seen, turns
@@ -63,6 +63,43 @@ def unhooked(executor) -> bool:
         and parts.coroutines.on_free == executor._engine._freed
         and executor._home is parts.engine.loop
     )
+
+
+class Meddler(Log):
+    """Does something with the executor before each start."""
+
+    def __init__(self, meddle) -> None:
+        super().__init__()
+        self.meddle = meddle
+
+    def started(self, lateness: float) -> None:
+        self.meddle()
+
+
+@pytest.mark.parametrize("options", [{}, {"key_rate": 50}, {"policy": Window()}, {"resources": {"tokens": 50}}])
+@pytest.mark.parametrize("how", ["explain", "backlog", "rate", "pause"])
+async def test_an_observer_that_asks_or_sets_something_lets_no_start_go_unpaid(how, options):
+    """The rate is kept, whatever an observer asks of the executor or sets at each start."""
+    starts: list[float] = []
+    async with RateLimitedExecutor("x", rate=10, drain_timeout=0, **options) as executor:
+        other = executor.schedule(int, delay=3600)
+        meddle = {
+            "explain": lambda: executor.explain(other),
+            "backlog": executor.backlog_seconds,
+            "rate": lambda: setattr(executor, "rate", 10),
+            "pause": lambda: (executor.pause(), executor.resume()),
+        }
+        observe(executor, Meddler(meddle[how]))
+        executor.schedule_many(
+            lambda _: starts.append(now()), range(20), cost={"tokens": 1} if "resources" in options else 1
+        )
+        for index in range(20):
+            executor.submit(lambda: starts.append(now()))
+            executor.schedule(lambda: starts.append(now()), delay=index / 10)
+            executor.call_later(index / 10, lambda: starts.append(now()))
+        await asyncio.sleep(10)
+    assert len(starts) == 80
+    assert audit(starts, 10).ok
 
 
 async def test_each_kind_of_task_is_told_of():

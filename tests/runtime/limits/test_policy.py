@@ -26,7 +26,7 @@ from ratelimited_executor._runtime.limits.plan import PolicyPlan
 from ratelimited_executor._runtime.limits.policy import RULES, Policy, Rule
 from ratelimited_executor.insight import Hold
 from ratelimited_executor.peers import StaticPeers
-from ratelimited_executor.policies import Quota
+from ratelimited_executor.policies import Quota, Strictness
 from ratelimited_executor.testing import audit, run_virtual, worst_window
 
 from ...helpers import check_accounting, examples, now
@@ -35,6 +35,16 @@ from ...kinds import POLICIES, each_policy
 LATE = 0.005  # how much later than its decision a task's first line may run
 HEAVY_THEN_LIGHT = [("submit", 2, 4), ("submit", 1, 1)]
 LATE_HEAVY_THEN_LIGHT = [("sleep", 1.0, 1), ("submit", 1, 4), ("submit", 5, 1), ("block", 0.4, 1), ("sleep", 1.0, 1)]
+
+LATE_AFTER_PENALTIES = [
+    ("wall", 1, 1),
+    ("batch by item", 22, 4),
+    ("sleep", 1.6875, 1),
+    ("sleep", 1.65625, 1),
+    ("penalize", 0.05, 1),
+    ("sleep", 1.2578125, 1),
+    ("penalize", 0.05, 1),
+]
 
 
 def steps(*, rates, extra=()):
@@ -294,8 +304,11 @@ def test_quota_holds_from_mark_to_mark_of_the_wall_clock(policy, permits, histor
 
 
 @example(policy=Paced(), history=[("sleep", 1.0, 1), ("submit", 4, 8), ("block", 0.03, 1)])
+@example(policy=Paced(), history=LATE_AFTER_PENALTIES)
 @example(policy=Window(), history=[("submit", 2, 8), ("submit", 40, 1)])
-@given(policy=st.sampled_from(each_policy(20)), history=steps(rates=st.just(20)))
+@given(
+    policy=st.sampled_from([*each_policy(20), Paced(strictness=Strictness.NOMINAL)]), history=steps(rates=st.just(20))
+)
 @examples(60)
 def test_resources_keep_laws_of_their_own(policy, history):
     """The use of a resource keeps its rate by the same policy, while the permits keep theirs."""
@@ -311,8 +324,31 @@ def test_resources_keep_laws_of_their_own(policy, history):
         assert audit(played.times, Rate(80, per=2), slack=LATE, burst=80, costs=tokens).ok
         assert audit(played.times, 20, slack=LATE, burst=20).ok
     else:
-        assert audit(played.times, Rate(80, per=2), costs=tokens).ok
-        assert audit(played.times, 20).ok
+        slack = None if policy.strictness is Strictness.EXACT else policy.slack
+        assert audit(played.times, Rate(80, per=2), slack=slack, costs=tokens).ok
+        assert audit(played.times, 20, slack=slack).ok
+
+
+@pytest.mark.parametrize("kind", ["function", "coroutine"])
+def test_starts_count_for_a_resource_from_when_they_take_effect(kind):
+    """No window of a paced resource holds too many effects, although some come later after their decision than others."""
+
+    async def main():
+        loop, times = asyncio.get_running_loop(), []
+
+        def function(index):
+            loop.block_for((0.004, 0.0, 0.003, 0.001)[index % 4])
+            times.append(now())
+
+        async def coroutine(index):
+            function(index)
+
+        async with RateLimitedExecutor("x", rate=1000, resources={"tokens": "3/100ms"}) as executor:
+            for index in range(40):
+                executor.submit(function if kind == "function" else coroutine, index, cost={"tokens": 1})
+        return times
+
+    assert audit(run_virtual(main()), "3/100ms").ok
 
 
 @example(policy=Burst(16), histories=(HEAVY_THEN_LIGHT, HEAVY_THEN_LIGHT))
