@@ -197,11 +197,8 @@ class PostgresStore(SQLStore, TaskStore):
         try:
             name, arguments = next(running)
             while True:
-                rows: list[tuple[Any, ...]] = []
-                for each in [_as_json(arguments)] if isinstance(arguments, Together) else arguments:
-                    await cursor.execute(_STATEMENTS[name], each)
-                    if cursor.description is not None:
-                        rows += await cursor.fetchall()
+                runs = [_as_json(arguments)] if isinstance(arguments, Together) else arguments
+                rows = await _rows_of(cursor, _STATEMENTS[name], runs)
                 name, arguments = running.send(rows)
         except StopIteration as end:
             return end.value  # type: ignore[no-any-return]  # the generator's own type says it
@@ -279,6 +276,23 @@ class PostgresStore(SQLStore, TaskStore):
                 else ""
             )
             raise StoreUnavailableError(repr(self), f"{type(error).__name__}: {error}".strip() + remedy) from error
+
+
+async def _rows_of(cursor: Any, statement: str, runs: Sequence[Any]) -> list[tuple[Any, ...]]:
+    """Run a statement once for each of its arguments, all in one round trip, and return the rows."""
+    if not runs:
+        return []
+    if len(runs) == 1:
+        await cursor.execute(statement, runs[0])
+    else:
+        await cursor.executemany(statement, runs, returning=True)  # in a pipeline
+    rows: list[tuple[Any, ...]] = []
+    is_left: bool | None = True
+    while is_left:
+        if cursor.description is not None:
+            rows += await cursor.fetchall()
+        is_left = cursor.nextset()
+    return rows
 
 
 def _as_json(arguments: Together) -> tuple[Any, ...]:

@@ -350,3 +350,41 @@ async def test_claims_in_turn_skip_what_others_are_claiming(opened):
 
     claimed = [id for mine in await asyncio.gather(*map(work, stores)) for id in mine]
     assert sorted(map(str, range(1000))) == sorted(claimed)
+
+
+async def test_a_call_of_many_tasks_takes_few_round_trips(opened, monkeypatch):
+    """The round trips of a call depend on its kinds of statements, not on the number of its tasks, lanes or functions."""
+    trips = []  # but for notices to other processes, which are sent apart
+    for name in ("execute", "executemany"):
+
+        async def counted(cursor, *args, _run=getattr(psycopg.AsyncRawCursor, name), **options):
+            if not args[0].startswith("notify"):
+                trips.append(args[0])
+            return await _run(cursor, *args, **options)
+
+        monkeypatch.setattr(psycopg.AsyncRawCursor, name, counted)
+
+    async def count(call):
+        trips.clear()
+        answer = await call
+        return len(trips), answer
+
+    def ends(claims, end):
+        return store.finish([TaskOutcome(each.ref, end, error="e") for each in claims.tasks])
+
+    store = await opened()
+    await store.join("o", 60_000_000)
+    few, _ = await count(store.put([task("first", lane="first", is_named=True)]))
+    many, _ = await count(store.put([task(n, lane=f"l{n}", is_named=True) for n in range(100)]))
+    assert few == many
+    claims = await store.claim(Claim(owner="o", count=101))
+    assert 101 == len(claims.tasks)
+    assert all(await ends(claims, End.RETRY))
+    claims = await store.claim(Claim(owner="o", count=101))
+    retried, answers = await count(ends(claims, End.RETRY))
+    assert (101, True) == (len(answers), all(answers))
+    claims = await store.claim(Claim(owner="o", count=101))
+    done, _ = await count(ends(claims, End.DONE))
+    revived, _ = await count(store.revive("default", [(f"f{n}", 1) for n in range(200)]))
+    assert {} == {state: count for state, count in (await store.counts()).items() if count}
+    assert (8, 7, 8, 2) == (many, retried, done, revived)
