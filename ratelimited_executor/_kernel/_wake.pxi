@@ -511,7 +511,7 @@ cdef double start_taken(StarterFields self, object source, object item, double n
 cdef object start_item(StarterFields self, AccountFields accounts, ContextFields contexts, BatchFields source, object position):
     """Start an item of a batch; return the callable: ``Starter._start_item``."""
     cdef HandleFields handle = source.owner
-    cdef object call = handle._call, origin = handle._context, items = handle._parts[source], context, index, result
+    cdef object call = handle._call, origin = handle._context, items = handle._parts.get(source), context, index, result
     if accounts.on_task_end is not None or type(items) not in INERT_TYPES:
         return (<object>self)._start_item(source, position)
     if source.started_count == source.count:
@@ -544,8 +544,11 @@ cdef object start_item(StarterFields self, AccountFields accounts, ContextFields
 
 cdef object start_call(StarterFields self, AccountFields accounts, ContextFields contexts, BucketFields source, Py_ssize_t at):
     """Start a call of a bucket; return the callable: ``Starter._start_call``."""
-    cdef object call = source.calls[at], args = source.args[at], origin = None, context = contexts.scratch, result
+    cdef object call, args, origin = None, context = contexts.scratch, result
     cdef object owner = accounts.calls  # with observers, each start gets an owner of its own
+    if at >= len(source.calls) or source.calls[at] is None:
+        return (<object>self)._start_call(source, at)
+    call, args = source.calls[at], source.args[at]
     if source.contexts is not None:
         origin = (<list>source.contexts)[at]
         (<list>source.contexts)[at] = None

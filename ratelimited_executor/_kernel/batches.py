@@ -140,7 +140,7 @@ class BatchSource(BatchFields):
 
     def overdue(self, now: float) -> Iterator[int]:
         """Walk the positions of waiting tasks whose deadline has passed; :meth:`start` each before the next."""
-        while self.next_deadline() < now:
+        while not self.revoked and self.next_deadline() < now:
             self._swept_count += 1
             if not self.has_started(self._swept_count - 1):
                 yield self._swept_count - 1

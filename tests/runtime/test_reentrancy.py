@@ -9,13 +9,15 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import gc
+import itertools
+import random
 import warnings
 from collections.abc import Sequence
 
 import pytest
 
 from ratelimited_executor import ExecutorManager, Paced, Pacing, Rate, RateLimitedExecutor, TaskState
-from ratelimited_executor.orders import earliest_due_first
+from ratelimited_executor.orders import Fair, default_order, earliest_due_first
 from ratelimited_executor.policies import Strictness
 from ratelimited_executor.testing import audit
 
@@ -351,3 +353,46 @@ async def test_a_clock_that_looks_at_the_executor_at_any_reading_changes_no_coun
     assert [0, 1, 3, 4, 6, 7, 8, 9] == started
     assert (10, 0, 8, 8, 2) == (after.accepted, after.waiting, after.started, after.done, after.cancelled)
     assert all(one.started >= one.done >= 0 for one in seen)
+
+
+async def test_a_weight_that_asks_questions_loses_no_task(virtual_clock, account):
+    """Each task starts, although the function for weights asks when another one will."""
+    starts: list[int] = []
+    async with RateLimitedExecutor("x", rate=100, drain_timeout=5) as executor:
+        other, numbers = executor.schedule(int, delay=3000), itertools.count()
+
+        def weight(_):
+            if next(numbers) % 2:
+                executor.explain(other)
+            return 1
+
+        executor.order = Fair(weights=weight)
+        for index in range(60):
+            executor.submit(starts.append, index, key=f"k{index}")
+            await asyncio.sleep(0.05)
+        account(executor)
+    assert starts == list(range(60))
+
+
+@pytest.mark.parametrize("seed", range(5, 10))
+async def test_a_weight_that_sets_another_order_while_one_is_set_loses_no_task(virtual_clock, seed, account):
+    """Each task starts, although the function for weights sets orders, and is asked while they are put in force."""
+    chance, starts, depth = random.Random(seed), [], 0
+    async with RateLimitedExecutor("x", rate=20, drain_timeout=5) as executor:
+
+        def weight(_):
+            nonlocal depth
+            if depth < 2 and chance.random() < 0.6:
+                depth += 1
+                executor.order = chance.choice([Fair(weights=weight), default_order])
+                depth -= 1
+            return 1
+
+        executor.order = Fair(weights=weight)
+        for index in range(60):
+            executor.submit(starts.append, index, key=f"k{index % 20}", priority=index % 3)
+            if index % 5 == 4:
+                await asyncio.sleep(0.2)
+        await asyncio.sleep(5)
+        account(executor)
+    assert sorted(starts) == list(range(60))

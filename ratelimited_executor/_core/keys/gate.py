@@ -382,7 +382,7 @@ class KeyGate:
         if isinstance(key, SlotLine):
             return key.held_key is not None and self.end(key.held_key)
         state = self._keys.get(key)
-        if state is None:
+        if state is None or not state.running_count:  # limits were set after its start was decided
             return False
         state.running_count -= 1
         if len(state.held) > state.running_count:

@@ -134,7 +134,9 @@ class CombinedPermits:
         self._time_ns = time_ns
         self._is_paused = rate.is_zero
         self.receipts: list[tuple[str, Limit, Any]] = []
-        self.open_receipt: list[Any] | None = None  # receipts of the latest starts, until their effect is reported
+        # Receipts of the latest starts, until their effect is reported: the grid may have one from before.
+        pace: Any = grid
+        self.open_receipt: list[Any] | None = None if pace is None or pace.open_receipt is None else []
         self._main = [bound.limit for bound in self.bounds if bound.resource == PERMITS]
         self._resources: dict[str, list[Limit]] = {}
         for bound in self.bounds:

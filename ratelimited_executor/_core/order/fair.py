@@ -261,12 +261,13 @@ class FairClock:
     def flow(self, minus_priority: float, key: Hashable) -> tuple[Level, Flow]:
         """Return the flow of a priority and key."""
         level = self.levels.get(minus_priority)
-        if level is None:
-            level = self.levels[minus_priority] = Level()
-        flow = level.flows.get(key)
-        if flow is None:
+        flow = None if level is None else level.flows.get(key)
+        if level is None or flow is None:
             weight = self._weight(key)
-            flow = level.flows.get(key)  # the weight function may have scheduled a task of the key
+            level = self.levels.get(minus_priority)  # only now: the function may have let tasks of the key become due
+            if level is None:
+                level = self.levels[minus_priority] = Level()
+            flow = level.flows.get(key)
             if flow is None:
                 flow = level.flows[key] = Flow(key) if weight == 1.0 else _WeightedFlow(key, weight)
         return level, flow

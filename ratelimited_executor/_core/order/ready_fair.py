@@ -84,7 +84,7 @@ class ReadyFair:
             if record._place is not self:  # the user function has cancelled it
                 return
             if self.successor is not None:  # the user function has set another order
-                self.successor.push_record(record)
+                self.calendar.ready.push_record(record)
                 return
         self._append(rank, key, record)
 
@@ -110,7 +110,7 @@ class ReadyFair:
                 due, name = source.due_of(position), source.name_of(position)
                 key = self._key_by(source.key, name, due, rank, source.cost_of(position), (source, position))
                 if self.successor is not None:  # the user's function has replaced this queue
-                    self.successor.push_position(source, position, rank)
+                    self.calendar.ready.push_position(source, position, rank)
                 else:
                     self._append(rank, key, Run(source, (position,)))
 
@@ -130,9 +130,9 @@ class ReadyFair:
         level, flow = self._clock.flow(minus_priority, key)
         if self.successor is not None:  # the weight function has set another order
             if type(item) is Run:
-                self.successor.push_run(item.source, list(item.positions()), rank)
+                self.calendar.ready.push_run(item.source, list(item.positions()), rank)
             else:
-                self.successor.push_record(item)
+                self.calendar.ready.push_record(item)
             return
         self.count += 1
         waiting = flow.second if self._index else flow.first

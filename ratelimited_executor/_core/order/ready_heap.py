@@ -245,9 +245,9 @@ class ReadyHeap:
                 return
         if self.successor is not None:  # the order has set another order
             if source is None:
-                self.successor.push_record(position)
+                self.calendar.ready.push_record(position)
             else:
-                self.successor.push_position(source, position, rank)
+                self.calendar.ready.push_position(source, position, rank)
             return
         entry = _Entry(key, rank, arrival, source, position, self._report)
         if self._by_due is not None:

@@ -376,7 +376,7 @@ def _cost(needs: Mapping[str, int] | None) -> int:
 def explain(parts: Insights, handle: TaskHandle[Any]) -> Explanation:
     """Return what holds a task, how many are ahead of it, and its expected start: O(waiting due tasks)."""
     state = handle.state
-    if state is not TaskState.WAITING:
+    if state is not TaskState.WAITING or handle._place is None:  # or an observer is notified of its start or end
         return Explanation(state=state, hold=Hold.NOTHING, position=None, expected_start=handle.started_at)
     parts.accounts.detach()  # a stretch relies on permits counted before, which pull() counts again
     now = _now(parts)
@@ -410,7 +410,7 @@ def explain_briefly(parts: Insights, handle: TaskHandle[Any]) -> tuple[Explanati
         ahead take.
     """
     state = handle.state
-    if state is not TaskState.WAITING:
+    if state is not TaskState.WAITING or handle._place is None:  # as in explain()
         return explain(parts, handle), True
     parts.accounts.detach()
     now = _now(parts)

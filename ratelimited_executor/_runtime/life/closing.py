@@ -15,6 +15,7 @@ import logging
 import math
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from ratelimited_executor._kernel.states import TaskState
 from ratelimited_executor._runtime.log import LOGGER
 from ratelimited_executor._runtime.task.coroutines import cancel_guarded
 from ratelimited_executor.exceptions import WrongLoopError
@@ -342,6 +343,8 @@ def _cut(parts: Closable, unstarted: Unstarted | None) -> Iterator[int]:
     record: Any
     for plain_count, records in parts.queue.cut(_CUT_COUNT, None if unstarted is None else unstarted.add_call):
         for record in records:
+            if record._state is not TaskState.WAITING:  # an observer of the previous one has cancelled it
+                continue
             if unstarted is not None:
                 unstarted.add_record(record)
             parts.pending.cancel(record, None)

@@ -263,8 +263,8 @@ class BatchHandle(HandleFields, Generic[T]):
             if source not in self._parts:  # the batch was cancelled between two steps
                 continue
             is_watched = self._is_watched()
+            del self._parts[source]  # first, as an observer of the cancelled tasks may cancel again
             count = self._engine.pending.revoke(source)
-            del self._parts[source]
             if is_watched:
                 waiting = source.waiting_positions()
                 while positions := list(islice(waiting, step_count)):
@@ -310,11 +310,14 @@ class BatchHandle(HandleFields, Generic[T]):
         if not self._is_complete:
             self._complete()
 
-    def _take_items(self, source: BatchSource) -> Items:
-        """Return the items of a source by their index in the batch; free them here if the last of its tasks starts."""
+    def _take_items(self, source: BatchSource) -> Items | None:
+        """Return the items of a source by their index in the batch; free them here if the last of its tasks starts.
+
+        None if an observer that was notified of the start has cancelled the batch.
+        """
         if source.started_count == source.count:
-            return self._parts.pop(source)
-        return self._parts[source]
+            return self._parts.pop(source, None)
+        return self._parts.get(source)
 
     def _call_and_items(self, source: BatchSource) -> tuple[Callable[[Any], Any], Items]:
         """Return the function for tasks of a source, and its argument for each index in the batch.

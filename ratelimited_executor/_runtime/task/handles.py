@@ -292,9 +292,12 @@ class TaskHandle(TaskRecord, Generic[T_co]):
         If it has failed, its exception counts as retrieved, as with ``asyncio.Future``.
 
         Returns:
-            False if it has ended, is a plain function that is running, or is a held permit.
+            False if it has ended, is a plain function that is running, or is a held permit; or if an observer is being
+            notified of its start or its end.
         """
         if self._state is TaskState.WAITING:
+            if self._place is None:
+                return False
             self._engine.pending.cancel(self, msg)
             return True
         if self._state is TaskState.RUNNING and self._place is not None:

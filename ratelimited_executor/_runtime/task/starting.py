@@ -147,7 +147,9 @@ class Starter(StarterFields):
         owner = BatchItem(
             source, index, items, None if self._queue.gate is None else source.key, self._accounts.started_at
         )
-        if type(items) in INERT_TYPES and index < len(
+        if items is None:
+            self._accounts.end(owner, TaskState.CANCELLED, None)
+        elif type(items) in INERT_TYPES and index < len(
             items
         ):  # else the sequence was shortened: the task fails, as in a stretch
             self._call(owner, call, (items[index],), origin, is_own=handle._own_context)
@@ -158,6 +160,9 @@ class Starter(StarterFields):
 
     def _start_call(self, source: Any, position: int) -> Any:
         """Start a call of a bucket; return the callable."""
+        if not source.is_waiting(position):  # an observer that was notified of the start has cancelled or moved it
+            source.calendar.opened_count += 1  # it was counted as gone twice
+            return None
         call, args, origin = source.take_call(position)
         if type(origin) is tuple:
             self._call(self._accounts.calls, call, args, origin[0], is_own=True)

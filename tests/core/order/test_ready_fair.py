@@ -556,6 +556,7 @@ def test_a_function_that_sets_another_order_loses_nothing(calendar_class, make, 
     def change(_):
         for view in pair.views:
             view.succeed(successor)
+            view.calendar.ready = successor
         return 1.0
 
     pair = Pair(calendar_class, Fair(change) if of == "by" else Fair(weights=change))

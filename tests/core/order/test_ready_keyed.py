@@ -311,6 +311,8 @@ def test_another_order_gets_what_comes_while_the_old_one_is_asked(queue_of, make
     queue, successor = queue_of(gate_of(), "heap"), ReadyQueues(calendar_class())
     queue.push_record(make("slow"))
     queue.succeed(successor)
+    for each in queue._queues.values():
+        each.ready.calendar.ready = successor
     late = make("slow", due=1.0)
     queue.push_record(late)
     assert [(None, late)] == list(successor.walk())

@@ -102,6 +102,68 @@ async def test_an_observer_that_asks_or_sets_something_lets_no_start_go_unpaid(h
     assert audit(starts, 10).ok
 
 
+class Busy(Log):
+    """Does something at each start or each end."""
+
+    def __init__(self, what, meddle) -> None:
+        super().__init__()
+        self.what, self.meddle = what, meddle
+
+    def _note(self, *line: object, count: int = 1) -> None:
+        if (line[0] == "started") == (self.what == "started") and line[0] != "accepted":
+            self.meddle()
+
+
+KINDS = {
+    "handle": lambda executor, fn: [executor.schedule(fn, delay=0.2, expires=1)],
+    "call": lambda executor, fn: [executor.call_later(0.2, fn)],
+    "batch": lambda executor, fn: [executor.schedule_many(lambda _: fn(), range(6), over=1)],
+    "batch of one": lambda executor, fn: [executor.schedule_many(lambda _: fn(), range(1), delay=0.2)],
+    "results": lambda executor, fn: [executor.schedule_many(lambda _: fn(), range(6), delay=0.2, results=True)],
+    "keys": lambda executor, fn: [executor.schedule_many(lambda _: fn(), range(6), key=str)],
+    "expiring": lambda executor, fn: [executor.schedule_many(lambda _: fn(), range(6), delay=0.2, expires=1)],
+    "several": lambda executor, fn: [executor.schedule(fn, delay=index) for index in range(6)],
+}
+
+
+@pytest.mark.parametrize("is_paused", [False, True])
+@pytest.mark.parametrize("how", ["cancel", "reschedule", "explain", "key limit"])
+@pytest.mark.parametrize("what", ["started", "ended"])
+@pytest.mark.parametrize("kind", KINDS)
+async def test_an_observer_that_meddles_with_the_task_it_is_told_of_loses_none(
+    kind, what, how, is_paused, handler, account
+):
+    """Whatever an observer does with the task that starts or ends, and with those beside it, each ends once."""
+    reports = handler()
+    async with RateLimitedExecutor("x", rate=50) as executor:
+        starts: list[float] = []
+        handles = KINDS[kind](executor, lambda: starts.append(now()))
+
+        def meddle() -> None:
+            for handle in handles:
+                if how == "cancel":
+                    handle.cancel()
+                elif how == "reschedule" and kind == "call" and len(starts) < 3 and now() < 3:
+                    handle.reschedule(0.5)
+                elif how == "explain" and hasattr(handle, "state"):
+                    executor.explain(handle)
+                elif how == "key limit":
+                    executor.key_rate = 30
+
+        observe(executor, Busy(what, meddle))
+        if is_paused:
+            executor.pause()
+        await asyncio.sleep(4)
+        account(executor)
+        if is_paused:
+            await executor.shutdown(cancel_pending=True)
+    account(executor)
+    statistics = executor.statistics()
+    assert (statistics.waiting, statistics.running) == (0, 0)
+    assert all(handle.done() for handle in handles if hasattr(handle, "done"))
+    assert reports == []
+
+
 async def test_each_kind_of_task_is_told_of():
     """Observers are notified of every kind of task: functions, coroutines, callbacks, items, permits."""
     async with RateLimitedExecutor("x", pacing=Pacing.ON_TIME) as executor:
