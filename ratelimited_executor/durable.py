@@ -15,10 +15,12 @@
 
 from __future__ import annotations
 
+from ratelimited_executor._core.durable.pauses import PauseRow
 from ratelimited_executor._core.durable.tasks import Durability, DurableState, LaneRow, RepetitionRow, TaskRow
 from ratelimited_executor._runtime.durable.codec import JSONCodec
 from ratelimited_executor._runtime.durable.current import CurrentTask, current_task
 from ratelimited_executor._runtime.durable.functions import DurableFunction, DurableRef, LaneFail
+from ratelimited_executor._runtime.durable.repairs import RepairSummary
 from ratelimited_executor._runtime.durable.running import DurableRunner, DurableStatistics
 from ratelimited_executor._runtime.durable.tasks import DurableTasks, PutSummary
 from ratelimited_executor.stores.tasks.memory import MemoryStore
@@ -39,9 +41,11 @@ __all__ = [
     "LaneFail",
     "LaneRow",
     "MemoryStore",
+    "PauseRow",
     "PostgresStore",
     "PutSummary",
     "RedisStore",
+    "RepairSummary",
     "RepetitionRow",
     "SQLiteStore",
     "TaskRow",

@@ -29,6 +29,7 @@ CORE_MAY_USE = {
 # text in JSON, too.
 ALSO = {
     "_kernel/choice.py": {"binascii", "os", "pathlib", "sys"},
+    "_core/durable/pauses.py": {"json"},
     "_core/durable/tasks.py": {"json"},
     "_core/fleet/memory.py": {"json"},
     "_core/fleet/slots.py": {"json"},

@@ -190,7 +190,7 @@ class DurableFunction(Generic[P, R]):
         self._positional = _positional_counts(self._signature)
         self._fn = fn
         self._priority = number_of("priority", priority)
-        self._expires_us = None if expires is None else _us("expires", seconds_of("expires", expires))
+        self._expires_us = None if expires is None else us_of("expires", seconds_of("expires", expires))
         self._is_blocking = member_of("lane_fail", lane_fail, LaneFail) is LaneFail.BLOCK
         functools.update_wrapper(self, fn)
         self.__qualname__ = self.name  # what the executor's logs call its tasks
@@ -264,20 +264,20 @@ class DurableFunction(Generic[P, R]):
             raise TypeError("put() takes delay= or at=, not both")
         expires_us = self._expires_us
         if expires is not _OPTIONS:
-            expires_us = None if expires is None else _us("expires", seconds_of("expires", expires))
+            expires_us = None if expires is None else us_of("expires", seconds_of("expires", expires))
         return NewTask(
             id=self._tasks.new_id() if id is None else text_of("id", id),
             queue=self._tasks.queue,
             name=self.name,
             version=self.version,
             body=body,
-            due_us=None if at is None else _us("at", wall_of("at", at)),
-            delay_us=0 if delay is None else _us("delay", delay_of("delay", delay)),
+            due_us=None if at is None else us_of("at", wall_of("at", at)),
+            delay_us=0 if delay is None else us_of("delay", delay_of("delay", delay)),
             expires_us=expires_us,
             priority=self._priority if priority is None else number_of("priority", priority),
             lane=None if lane is None else text_of("lane", lane),
             is_blocking=self._is_blocking,
-            key=_key_text(key),
+            key=key_text(key),
             cost=_cost_text(cost),
             is_named=id is not None,
         )
@@ -309,14 +309,15 @@ def text_of(name: str, value: Any) -> str:
     return value
 
 
-def _us(name: str, seconds: float) -> int:
+def us_of(name: str, seconds: float) -> int:
     """Return microseconds that every store can hold."""
     if abs(seconds) > SPAN_MAX:
         raise ValueError(f"{name} must be at most {SPAN_MAX:.0e} seconds, which are 30,000 years, got {seconds!r}")
     return round(seconds * _US)
 
 
-def _key_text(key: Any) -> str | None:
+def key_text(key: Any) -> str | None:
+    """Encode a key."""
     if key is None:
         return None
     if isinstance(key, bool) or not isinstance(key, (str, int)):

@@ -87,3 +87,13 @@ create table durable_repetitions (
 -- version: 3, for processes that know 1 or later
 -- For claims in turn by key; a task without a key has ' ', which no key is.
 create index durable_turns on durable_tasks (queue, priority, coalesce("key", ' '), due_us, number) where state = 1;
+
+-- version: 5, for processes that know 1 or later
+-- A paused task is set aside (4), with a negative version, -1 minus its own, and with its pause as its owner.
+create index durable_paused on durable_tasks (owner, number) where state = 4 and version < 0;
+
+create table durable_pauses (
+    what text primary key,                     -- a list in JSON: function, queue, lane, key; null for any
+    since_us integer not null,
+    until_us integer                          -- 0 if it was ended
+) strict, without rowid;
