@@ -222,7 +222,7 @@ class _Site:
         self._pages = pages
         self._stores = stores
         self._authorize = authorize
-        self._changes = Changes(self._recorded_of, self._requeue)
+        self._changes = Changes(self._recorded_of, self._requeue, self._discard)
 
     async def _may_change(self, request: Request) -> bool:
         return self._authorize is not None and await is_granted(self._authorize, request)
@@ -337,7 +337,7 @@ class _Site:
         if not await self._may_change(request):
             raise PageError(403, "You are not allowed to make changes.")
         form = dict(parse_qsl((await request.body()).decode(errors="replace"), keep_blank_values=True))
-        page = "store" if form.get("action") == "requeue" else "executor"
+        page = "store" if form.get("action") in ("requeue", "discard") else "executor"
         back = f"{page}?{_query({'name': form.get('name', '')})}"
         try:
             await self._changes.make(form, request)
@@ -350,6 +350,15 @@ class _Site:
         """Put a dead letter back; return the state that it had."""
         states: list[DurableState | None] = await _answer_of(self._store_of(name).requeue([task_id]))
         return states[0]
+
+    async def _discard(self, name: str, task_id: str) -> DurableState | None:
+        """Remove a dead letter, and nothing else; return the state that it had."""
+        store = self._store_of(name)
+        [row] = await _answer_of(store.find([task_id]))
+        if row is None or row.state is not DurableState.DEAD:
+            return None if row is None else row.state
+        await _answer_of(store.cancel([task_id]))
+        return row.state
 
 
 async def _with_body(request: Request) -> Request:
