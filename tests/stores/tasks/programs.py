@@ -68,6 +68,7 @@ class Program:
 
     def steps(self, count: int):
         """Yield calls (method, arguments, options), receive the store's answers, and compare them with the table's."""
+        has_pauses = self.seed % 5 in (2, 3)  # they hold back tasks by which flaws in other rules are found
         for owner in OWNERS[1:3]:
             yield from self._both("join", owner, self._lease_of(owner))
         for _ in range(count):
@@ -87,10 +88,12 @@ class Program:
                     "place",
                     "forget",
                     "step",
-                    "pause",
-                    "resume",
+                    *(("pause", "resume") if has_pauses else ()),
                 ),
-                (3, 8, 3, 7, 12 if self.is_hasty else 3, 6, 1, 1, 2, 0.5, 1, 3, 0.3, 0.2, 0.4, 1.0),
+                (
+                    *(3, 8, 3, 7, 12 if self.is_hasty else 3, 6, 1, 1, 2, 0.5, 1, 3, 0.3, 0.2),
+                    *((0.8, 1.5) if has_pauses else ()),
+                ),
             )[0]
             yield from getattr(self, f"_{kind}")()
             rows = yield from self._both("rows", None, after=0, limit=10_000)
