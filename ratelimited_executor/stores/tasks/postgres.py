@@ -312,11 +312,12 @@ class _RawConnection:
 
 
 async def _limit(connection: Any) -> None:
-    """Prevent other transactions from blocking all of ours.
+    """Prevent other transactions from blocking all of ours, and plans for a small table from being used for a large one.
 
-    A user's transaction that has put a task into a lane holds the lane's lock. A transaction of a process that died
+    The plan of a prepared statement is made after a few runs, and kept while the table grows. A user's transaction that has put a task into a lane holds the lane's lock. A transaction of a process that died
     keeps its locks until the server ends it.
     """
+    await connection.execute("set enable_seqscan = off")  # as every statement here has an index
     limits = {"lock_timeout": _LOCK_SECONDS, "idle_in_transaction_session_timeout": _IDLE_SECONDS}
     for name, seconds in limits.items():
         await connection.execute(
