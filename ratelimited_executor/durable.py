@@ -20,6 +20,7 @@ from ratelimited_executor._runtime.durable.codec import JSONCodec
 from ratelimited_executor._runtime.durable.current import CurrentTask, current_task
 from ratelimited_executor._runtime.durable.functions import DurableFunction, DurableRef, LaneFail
 from ratelimited_executor._runtime.durable.running import DurableRunner, DurableStatistics
+from ratelimited_executor._runtime.durable.snooze import Snooze
 from ratelimited_executor._runtime.durable.tasks import DurableTasks, PutSummary
 from ratelimited_executor.stores.tasks.memory import MemoryStore
 from ratelimited_executor.stores.tasks.postgres import PostgresStore
@@ -44,6 +45,7 @@ __all__ = [
     "RedisStore",
     "RepetitionRow",
     "SQLiteStore",
+    "Snooze",
     "TaskRow",
     "current_task",
 ]

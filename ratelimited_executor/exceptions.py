@@ -118,7 +118,7 @@ class TaskDroppedError(RateLimitedExecutorError):
 class RetryLater(RateLimitedExecutorError):  # noqa: N818  # an instruction, as StopIteration is, and not a mishap
     """Raise it in a task to retry the task later, through the limiter, under the ``retry`` policy.
 
-    After the last attempt, the task fails with this exception.
+    After the last attempt, the task fails with this exception. A durable task can raise ``Snooze``, which counts no attempt.
 
     Args:
         after: the least number of seconds to wait, >= 0, such as a server's Retry-After; back-off and jitter are added.

@@ -27,7 +27,8 @@ Lanes
     second claim in a lane, whatever owners do, and no lease of a lane to lose. When the head goes, the task with the
     smallest place follows. The place is the time at which a task becomes due. A task that was due when it was put has a
     place at least as large as those before it, even if the clock was set back in between. A head that is not due yet
-    gives way to a task that is due earlier, unless the head is being retried and blocks.
+    gives way to a task that is due earlier, unless the head is being retried, or was snoozed, and blocks. A snoozed task
+    that blocks keeps its lane by its place: 0, before all others.
 """
 
 from __future__ import annotations
@@ -417,6 +418,8 @@ class TaskTable:
             self._enter(task, DurableState.READY)
         elif end is End.UNKNOWN:
             self._enter(task, DurableState.UNKNOWN)
+        elif end is End.SNOOZED:
+            self._postpone(now_us, task, outcome.delay_us, keeps_lane=task.new.is_blocking)
         else:
             self._fail(now_us, task, outcome)
         return True
@@ -424,17 +427,19 @@ class TaskTable:
     def _fail(self, now_us: int, task: Task, outcome: TaskOutcome) -> None:
         task.attempt_count += 1
         task.error = outcome.error
-        lane = None if task.new.lane is None else self._lanes[task.new.lane]
-        is_skipped = lane is not None and not task.new.is_blocking
         if outcome.end is End.DEAD:
             task.state = DurableState.DEAD
-            if is_skipped:
+            if not task.new.is_blocking:
                 self._leave_lane(now_us, task)
             return
-        task.set_due(now_us + outcome.delay_us)
-        task.place_us = task.due_us
+        self._postpone(now_us, task, outcome.delay_us)
+
+    def _postpone(self, now_us: int, task: Task, delay_us: int, *, keeps_lane: bool = False) -> None:
+        lane = None if task.new.lane is None else self._lanes[task.new.lane]
+        task.set_due(now_us + delay_us)
+        task.place_us = 0 if keeps_lane else task.due_us
         task.was_due = False
-        if lane is not None and is_skipped:
+        if lane is not None and not task.new.is_blocking:
             self._fall_behind(lane, task)
             self._leave_lane(now_us, task)
         else:

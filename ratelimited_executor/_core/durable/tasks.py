@@ -3,7 +3,7 @@
 States and moves::
 
     put ──┬─▶ SCHEDULED ── due ──▶ READY ── claim ──▶ CLAIMED ──┬─▶ done, cancelled or expired: gone
-          │       ▲                  ▲                          ├─▶ SCHEDULED   failed, and is retried
+          │       ▲                  ▲                          ├─▶ SCHEDULED   failed, and is retried; or snoozed
           │       └──────────┬───────┘                          ├─▶ READY       released, or its process has died
           └─▶ BEHIND ── it becomes the head of its lane         ├─▶ UNKNOWN     its function is not registered there
                                                                 └─▶ DEAD        failed for the last time
@@ -280,6 +280,8 @@ class End(Enum):
     """The task did not start in time, and is deleted."""
     CANCELLED = "cancelled"
     """The task was cancelled, and is deleted."""
+    SNOOZED = "snoozed"
+    """The task asked to run later: it is due again after a delay, and no attempt is counted."""
 
 
 class TaskOutcome(NamedTuple):
@@ -288,7 +290,7 @@ class TaskOutcome(NamedTuple):
     Attributes:
         ref: the claim.
         end: how it ended.
-        delay_us: the time until it is due again, for RETRY and RELEASED.
+        delay_us: the time until it is due again, for RETRY and SNOOZED.
         error: the error of the attempt, for RETRY and DEAD.
     """
 

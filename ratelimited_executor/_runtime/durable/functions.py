@@ -56,6 +56,10 @@ class Putter(Protocol):
         """Put a task into the store."""
         ...
 
+    def put_sync(self, task: NewTask, *, connection: Any = None) -> DurableRef:
+        """Put a task into the store, from code without asyncio."""
+        ...
+
     async def cancel(self, *ids: str) -> int:
         """Cancel tasks."""
         ...
@@ -222,6 +226,25 @@ class DurableFunction(Generic[P, R]):
             StoreUnavailableError: if the store could not complete the put.
         """
         return await self._tasks.put(self.new(*args, **kwargs), connection=connection)
+
+    def put_sync(self, *args: Any, connection: Any = None, **kwargs: Any) -> DurableRef:
+        """Put a call into the store as :meth:`put` does, from code without asyncio, and return once it is durable.
+
+        The first put of a process opens the store once more, in a thread of its own, until the interpreter exits. A store
+        that exists on one event loop only (``MemoryStore``, or ``RedisStore`` with a client) must be open there.
+
+        Args:
+            args: as for :meth:`put`.
+            connection: a blocking connection to the store's database, in whose open transaction the task is put.
+            kwargs: as for :meth:`put`.
+
+        Raises:
+            TypeError: as for :meth:`put`.
+            ValueError: as for :meth:`put`.
+            StoreUnavailableError: if the store cannot be opened, or could not complete the put.
+            RuntimeError: in a thread that runs an event loop: use ``await put()``; or if the store must be open and is not.
+        """
+        return self._tasks.put_sync(self.new(*args, **kwargs), connection=connection)
 
     def new(self, *args: Any, **kwargs: Any) -> NewTask:
         """Return the task that :meth:`put` would put, for :meth:`DurableTasks.put_many`."""

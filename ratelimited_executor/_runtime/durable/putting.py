@@ -6,15 +6,16 @@ import asyncio
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
-from ratelimited_executor._core.durable.tasks import SIZE_MAX
+from ratelimited_executor._core.durable.tasks import SIZE_MAX, NewTask
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from ratelimited_executor._core.durable.tasks import NewTask
     from ratelimited_executor.abc import TaskStore
 
-__all__ = ["Putting"]
+__all__ = ["Chunk", "Putting"]
+
+_CHUNK: Final = 1000  # tasks of put_many that share a transaction
 
 _BATCH: Final = 500
 """Tasks of one transaction; with more of them the cost of the commit no longer matters."""
@@ -29,6 +30,31 @@ def batch_end(tasks: Iterable[NewTask], count: int) -> int:
             break
         end += 1
     return end
+
+
+class Chunk:
+    """The next tasks of many that are put, as many as share a transaction.
+
+    Attributes:
+        tasks: those added since the last full chunk.
+    """
+
+    def __init__(self) -> None:
+        self.tasks: list[NewTask] = []
+        self._size = 0
+
+    def add(self, task: NewTask) -> list[NewTask]:
+        """Add a task; return those that are to be put now, if they are enough."""
+        if not isinstance(task, NewTask):
+            raise TypeError(f"tasks must be what new() of a durable function returns, got {task!r}")
+        full: list[NewTask] = []
+        self._size += len(task.body)
+        if self.tasks and self._size > SIZE_MAX:
+            full, self.tasks, self._size = self.tasks, [], len(task.body)
+        self.tasks.append(task)
+        if len(self.tasks) == _CHUNK:
+            full, self.tasks, self._size = self.tasks, [], 0
+        return full
 
 
 class Putting:

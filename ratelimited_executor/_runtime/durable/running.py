@@ -80,6 +80,7 @@ class DurableStatistics:
         done: tasks that returned.
         retried: failed attempts that are followed by another.
         dead: tasks that failed for the last time.
+        snoozed: runs that ended with a ``Snooze``.
         released: tasks released before they started or ended.
         expired: tasks deleted because they did not start in time, including those that no process had claimed.
         cancelled: tasks deleted because they were cancelled while claimed here.
@@ -92,6 +93,7 @@ class DurableStatistics:
     done: int
     retried: int
     dead: int
+    snoozed: int
     released: int
     expired: int
     cancelled: int
@@ -124,6 +126,7 @@ class DurableRunner:
         self._codec = codec
         self._ahead = ahead
         self._now = clock.monotonic
+        self._wall = clock.wall
         self._numbers = numbers
         self._lease = Lease(store, owner, lease, clock.monotonic)
         self._starting = Starting(store)
@@ -398,6 +401,7 @@ class DurableRunner:
             is_unwanted=run.is_unwanted,
             is_given_up=run.is_given_up or self._executor.is_shutdown,
             now=self._now(),
+            wall=self._wall(),
             numbers=self._numbers,
         )
         self._let_go(run, outcome)
@@ -646,4 +650,5 @@ _COUNTED: Final = {
     End.UNKNOWN: "unknown",
     End.EXPIRED: "expired",
     End.CANCELLED: "cancelled",
+    End.SNOOZED: "snoozed",
 }

@@ -5,20 +5,23 @@ from __future__ import annotations
 import asyncio
 import os
 import random
+import warnings
 from collections.abc import AsyncIterable, AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from itertools import count
 from typing import TYPE_CHECKING, Any, Final, ParamSpec, Self, TypeVar, Unpack, overload
 
-from ratelimited_executor._core.durable.tasks import SIZE_MAX, DurableState, NewTask
+from ratelimited_executor._core.durable.tasks import DurableState, NewTask
 from ratelimited_executor._core.durations import format_duration
 from ratelimited_executor._forks import check_process
 from ratelimited_executor._runtime.arguments import count_of, delay_of, flag_of, member_of, seconds_of, tz_of
 from ratelimited_executor._runtime.durable.codec import JSONCodec, check_codec
 from ratelimited_executor._runtime.durable.functions import DurableFunction, DurableRef, FunctionOptions, text_of
-from ratelimited_executor._runtime.durable.putting import Putting
+from ratelimited_executor._runtime.durable.putting import Chunk, Putting
 from ratelimited_executor._runtime.durable.repeating import Repetition, Repetitions, fixed_times
 from ratelimited_executor._runtime.durable.running import AHEAD_MAX, DurableRunner
+from ratelimited_executor._runtime.durable.sync_puts import SyncPuts, put_on, refuse_loop
 from ratelimited_executor._runtime.faces.base import ExecutorBase
 from ratelimited_executor._runtime.repeat.cron import cron_times
 from ratelimited_executor._runtime.time.clock import SystemClock, clock_for
@@ -41,7 +44,6 @@ R = TypeVar("R")
 
 __all__ = ["DurableTasks", "PutSummary"]
 
-_CHUNK: Final = 1000  # tasks of put_many that share a transaction
 _PERIOD_SECONDS_MIN: Final = 0.001
 _PERIOD_SECONDS_MAX: Final = 30 * 365.25 * 86_400
 _REPETITION_NAME_MAX: Final = 200  # characters: in an id, the time of the occurrence follows
@@ -60,6 +62,10 @@ class PutSummary:
 
     created: int = 0
     duplicates: int = 0
+
+
+# A put without await puts nothing: Python's warning is shown each time, unless other filters match, and not once for each line.
+warnings.filterwarnings("always", r"coroutine 'Durable(Function|Tasks)\.put", RuntimeWarning, append=True)
 
 
 class DurableTasks:
@@ -92,13 +98,15 @@ class DurableTasks:
         self.functions: dict[tuple[str, int], DurableFunction[Any, Any]] = {}
         self._repetitions = Repetitions()
         self._putting = Putting(store)
+        self._sync_puts = SyncPuts(store)
         self._random: Any = random.SystemRandom()
         self._clock: Clock = SystemClock()
-        self._id_milliseconds = self._id_bits = 0  # of the last id
+        self._id_series = 0, 0, count()  # the milliseconds and the process of the last id, and the bits of the next
         self._runners: list[DurableRunner] = []
         self._user_count = 0  # of ``async with`` blocks
         self._process = 0  # that has entered them
         self._opening: asyncio.Lock | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None  # on which the store is open
 
     # Functions
 
@@ -250,11 +258,51 @@ class DurableTasks:
             TypeError: if another object is among them; whole transactions before it are put, as when an iterator raises.
             StoreUnavailableError: if the store could not complete a transaction; those before it are put.
         """
-        created = count = 0
-        async for chunk in _chunks(tasks):
-            created += sum(await self.store.put(chunk))
-            count += len(chunk)
-        return PutSummary(created, count - created)
+        chunk, answers = Chunk(), list[bool]()
+        async for task in _each(tasks):
+            if full := chunk.add(task):
+                answers += await self.store.put(full)
+        if chunk.tasks:
+            answers += await self.store.put(chunk.tasks)
+        return _summary(answers)
+
+    def put_sync(self, task: NewTask, *, connection: Any = None) -> DurableRef:
+        """Put a task that ``new()`` of a function has created; see :meth:`DurableFunction.put_sync`."""
+        if not isinstance(task, NewTask):
+            raise TypeError(f"task must be what new() of a durable function returns, got {task!r}")
+        refuse_loop("put")
+        if connection is None:
+            [created] = self._put_sync([task])
+        else:
+            put_in = getattr(self.store, "put_in", None)
+            if put_in is None:
+                raise TypeError(
+                    f"connection: {self.store!r} takes none in put_sync(): put without it, after the commit"
+                )
+            [created] = put_in(connection, [task])
+        return DurableRef(self, task.id, created)
+
+    def put_many_sync(self, tasks: Iterable[NewTask]) -> PutSummary:
+        """Put many tasks as :meth:`put_many` does, from code without asyncio; see :meth:`DurableFunction.put_sync`."""
+        refuse_loop("put_many")
+        chunk, answers = Chunk(), list[bool]()
+        for task in tasks:
+            if full := chunk.add(task):
+                answers += self._put_sync(full)
+        if chunk.tasks:
+            answers += self._put_sync(chunk.tasks)
+        return _summary(answers)
+
+    def _put_sync(self, tasks: list[NewTask]) -> list[bool]:
+        if self._sync_puts.is_possible:
+            return self._sync_puts.put(tasks)
+        check_process(repr(self), self._process)
+        if self._loop is None:
+            raise RuntimeError(
+                f"{self.store!r} cannot be opened in another thread: open it on an event loop, by 'async with tasks:', or make "
+                "it from a path or a URL"
+            )
+        return put_on(self._loop, self.store.put(tasks))
 
     def ref(self, id: str) -> DurableRef:
         """Return a reference to the task with an id."""
@@ -303,6 +351,7 @@ class DurableTasks:
                 self._random = hooks.random or self._random
                 await self.store.open(self._clock)
                 self._process = os.getpid()
+                self._loop = loop
             self._user_count += 1
         return self
 
@@ -313,6 +362,7 @@ class DurableTasks:
         self._user_count -= 1
         if self._user_count == 0:
             self._process = 0
+            self._loop = None
             self._opening = None  # of this event loop
             try:
                 await self._putting.aclose()
@@ -369,33 +419,19 @@ class DurableTasks:
 
     def new_id(self) -> str:
         """Return a unique id; later ids are greater, which keeps indexes compact."""
-        milliseconds = round(self._clock.wall() * 1000)
-        if milliseconds != self._id_milliseconds:
-            self._id_milliseconds, self._id_bits = milliseconds, self._random.getrandbits(_ID_BITS)
-        else:  # as monotonic ULIDs do
-            self._id_bits += 1
-        return f"{milliseconds:012x}{self._id_bits & _ID_MASK:016x}"
+        milliseconds, process = round(self._clock.wall() * 1000), os.getpid()
+        series = self._id_series
+        if series[:2] != (milliseconds, process):
+            series = self._id_series = milliseconds, process, count(self._random.getrandbits(_ID_BITS))
+        return f"{milliseconds:012x}{next(series[2]) & _ID_MASK:016x}"  # as monotonic ULIDs do, in any thread
 
     def __repr__(self) -> str:
         return f"DurableTasks({self.store!r}, queue={self.queue!r})"
 
 
-async def _chunks(tasks: Iterable[NewTask] | AsyncIterable[NewTask]) -> AsyncIterator[list[NewTask]]:
-    chunk: list[NewTask] = []
-    size = 0
-    async for task in _each(tasks):
-        if not isinstance(task, NewTask):
-            raise TypeError(f"tasks must be what new() of a durable function returns, got {task!r}")
-        size += len(task.body)
-        if chunk and size > SIZE_MAX:
-            yield chunk
-            chunk, size = [], len(task.body)
-        chunk.append(task)
-        if len(chunk) == _CHUNK:
-            yield chunk
-            chunk, size = [], 0
-    if chunk:
-        yield chunk
+def _summary(answers: list[bool]) -> PutSummary:
+    created = sum(answers)
+    return PutSummary(created, len(answers) - created)
 
 
 async def _each(tasks: Iterable[NewTask] | AsyncIterable[NewTask]) -> AsyncIterator[NewTask]:

@@ -210,10 +210,11 @@ def _finish_others(now_us: int, outcomes: Sequence[TaskOutcome]) -> Moves[Rows]:
         "retry",
         [(each.error, now_us + each.delay_us, now_us, *each.ref) for each in by_end[End.RETRY]],
     )
+    snoozed = yield "snooze", [(now_us + each.delay_us, now_us, *each.ref) for each in by_end[End.SNOOZED]]
     buried = yield "bury", [(each.error, *each.ref) for each in by_end[End.DEAD]]
     expired = [row for row in gone if not row[-1]]
     yield from _remember([task_id for _, _, task_id, is_named, _ in expired if is_named])
-    return [*gone, *dropped, *released, *unknown, *retried, *buried]
+    return [*gone, *dropped, *released, *unknown, *retried, *snoozed, *buried]
 
 
 def cancel(now_us: int, ids: Sequence[str], *, is_waiting: bool = False) -> Moves[list[DurableState | None]]:

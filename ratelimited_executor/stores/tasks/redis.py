@@ -101,6 +101,7 @@ class RedisStore(TaskStore):
             raise ValueError(f"prefix must be printable, not empty, and without braces, got {prefix!r}")
         # The client must not retry, as it does not know which calls may be repeated. Every call has a timeout of ours.
         self._client, self._owns_client = client_of(redis, user="RedisStore", retry=None, socket_timeout=None)
+        self._url = redis if isinstance(redis, str) else None
         self._is_cluster = hasattr(redis, "get_nodes")
         self._keys = [f"{{{prefix}}}:{key}" for key in KEYS]
         self._prefix = prefix
@@ -116,6 +117,10 @@ class RedisStore(TaskStore):
 
     def __repr__(self) -> str:
         return f"RedisStore(..., prefix={self._prefix!r})"  # the URL may hold a password
+
+    def twin(self) -> RedisStore | None:
+        """Return another store over the same keys, for another event loop; None if it has a client of the user."""
+        return None if self._url is None else RedisStore(self._url, prefix=self._prefix)
 
     async def open(self, clock: Clock) -> None:  # noqa: ARG002  # the server's clock counts
         check_process(repr(self), self._process)

@@ -97,6 +97,15 @@ update durable_tasks set
 where number = $4 and token = $5 and state = 3
 returning number, token
 
+-- name: snooze
+-- one that blocks keeps its lane
+update durable_tasks set
+    owner = null, was_due = 0, due_us = $1, expires_us = $1 + span_us,
+    place_us = case when is_blocking = 1 then 0 else $1 end,
+    state = case when lane is not null and is_blocking = 0 then 2 when $1 <= $2 then 1 else 0 end
+where number = $3 and token = $4 and state = 3
+returning number, token
+
 -- name: bury
 update durable_tasks set attempt_count = attempt_count + 1, owner = null, error = $1, state = 5
 where number = $2 and token = $3 and state = 3

@@ -220,6 +220,41 @@ def test_head_that_is_tried_again_blocks_or_not(store):
         assert [each + lane for each in follows] == list(store.claim())
 
 
+def test_a_snoozed_head_blocks_or_not(store):
+    """A snoozed head is due again without an attempt, and blocks its lane or gives way, as if it were retried."""
+    for is_blocking in (True, False):
+        lane = f"l{is_blocking}"
+        store.put(f"{lane} head", "next" + lane, lane=lane, is_blocking=is_blocking)
+        store.end(store.claim()[f"{lane} head"], End.SNOOZED, delay_us=9 * S)
+        store.put("third" + lane, lane=lane, delay_us=S)
+        store.now += 2 * S
+        ran = []
+        while claimed := store.claim():
+            [(id, ref)] = claimed.items()
+            ran.append(id)
+            store.end(ref)
+            store.now += (9 if is_blocking else 1) * S
+        assert ([] if is_blocking else ["next" + lane, "third" + lane]) == ran
+        store.now += 9 * S
+        [row] = store.table.find([f"{lane} head"])
+        assert (0, "") == (row.attempt_count, row.error)
+        assert f"{lane} head" == next(iter(store.claim()))
+
+
+def test_a_head_that_was_requeued_keeps_its_lane_when_it_is_snoozed(store):
+    """A dead letter that was requeued and is snoozed then goes before the tasks that waited behind it."""
+    store.put("x", "y", lane="l")
+    store.now += S
+    store.end(store.claim()["x"], End.RETRY, delay_us=S)
+    store.now += S
+    store.end(store.claim()["x"], End.DEAD)
+    store.table.requeue(store.now, ["x"])
+    store.end(store.claim()["x"], End.SNOOZED, delay_us=9 * S)
+    assert {} == store.claim()
+    store.now += 9 * S
+    assert ["x"] == list(store.claim())
+
+
 def test_dead_letters_block_their_lane_until_somebody_decides(store):
     """A dead letter blocks its lane until it is requeued, and goes first, or is cancelled."""
     store.put("x", "y", lane="l")

@@ -193,7 +193,7 @@ class Program:
         for held in draw.sample(known, min(len(known), draw.choice((1, 1, 2, 4)))):
             if draw.random() < 0.5:  # the others are ended once more, later
                 self.held.remove(held)
-            end = draw.choices(list(End), (4, 4, 2, 3, 1, 1, 1))[0]
+            end = draw.choices(list(End), (4, 4, 2, 3, 1, 1, 1, 2))[0]
             # The id stands for the number until the numbers of each side are known.
             outcomes.append(
                 TaskOutcome(Ref(held.id, held.token), end, draw.choice((0, 0, 20)), f"error {draw.random()}")
