@@ -11,7 +11,7 @@ from ratelimited_executor._core.durable.tasks import SIZE_MAX
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from ratelimited_executor._core.durable.tasks import NewTask
+    from ratelimited_executor._core.durable.tasks import Duplicate, NewTask
     from ratelimited_executor.abc import TaskStore
 
 __all__ = ["Putting"]
@@ -43,16 +43,16 @@ class Putting:
 
     def __init__(self, store: TaskStore) -> None:
         self._store = store
-        self._waiting: list[tuple[NewTask, asyncio.Future[bool]]] = []
+        self._waiting: list[tuple[NewTask, asyncio.Future[bool | Duplicate]]] = []
         self._flushing: asyncio.Task[None] | None = None
 
-    async def put(self, task: NewTask) -> bool:
-        """Return once a task is durable: True if it is new, False for a duplicate.
+    async def put(self, task: NewTask) -> bool | Duplicate:
+        """Return the store's answer once a task is durable: True if it is new.
 
         After a cancellation it is unknown if the task was put.
         """
         loop = asyncio.get_running_loop()
-        done: asyncio.Future[bool] = loop.create_future()
+        done: asyncio.Future[bool | Duplicate] = loop.create_future()
         self._waiting.append((task, done))
         if self._flushing is None:
             self._flushing = loop.create_task(self._flush(), name="durable puts")
@@ -72,7 +72,7 @@ class Putting:
         finally:
             self._flushing = None
 
-    async def _commit(self, batch: list[tuple[NewTask, asyncio.Future[bool]]]) -> None:
+    async def _commit(self, batch: list[tuple[NewTask, asyncio.Future[bool | Duplicate]]]) -> None:
         try:
             created = await self._store.put([task for task, _ in batch])
         except BaseException as error:  # waiters must learn of every error, including a cancellation

@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, ParamSpec, Self, TypeVar, Unpack, overload
 
-from ratelimited_executor._core.durable.tasks import SIZE_MAX, DurableState, NewTask
+from ratelimited_executor._core.durable.tasks import SIZE_MAX, Duplicate, DurableState, NewTask, OnDuplicate
 from ratelimited_executor._core.durations import format_duration
 from ratelimited_executor._forks import check_process
 from ratelimited_executor._runtime.arguments import count_of, delay_of, flag_of, member_of, seconds_of, tz_of
@@ -24,6 +24,7 @@ from ratelimited_executor._runtime.repeat.cron import cron_times
 from ratelimited_executor._runtime.time.clock import SystemClock, clock_for
 from ratelimited_executor._runtime.time.hooks import hooks_of
 from ratelimited_executor.abc import TaskStore
+from ratelimited_executor.exceptions import DuplicateTaskError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -55,7 +56,7 @@ class PutSummary:
 
     Attributes:
         created: the number of new tasks.
-        duplicates: the number of tasks whose id exists, or existed until recently.
+        duplicates: the number of tasks that exist, by their id or by ``unique=``, or did until recently.
     """
 
     created: int = 0
@@ -184,7 +185,7 @@ class DurableTasks:
             )
         if (period is None) == (cron is None):
             raise TypeError("repeat() takes period= or cron=, one of them")
-        if taken := {"delay", "at", "id"}.intersection(kwargs):
+        if taken := {"delay", "at", "id", "unique"}.intersection(kwargs):
             raise TypeError(f"repeat() has no {min(taken)}=: it follows from the time of each occurrence")
         known = text_of("name", function.name if name is None else name)
         if len(known) > _REPETITION_NAME_MAX:
@@ -235,10 +236,14 @@ class DurableTasks:
             raise TypeError(f"task must be what new() of a durable function returns, got {task!r}")
         check_process(repr(self), self._process)  # before the put waits for a batch of the parent
         if connection is None:
-            created = await self._putting.put(task)
+            answer = await self._putting.put(task)
         else:
-            [created] = await self.store.put([task], connection=connection)
-        return DurableRef(self, task.id, created)
+            [answer] = await self.store.put([task], connection=connection)
+        if not isinstance(answer, Duplicate):
+            return DurableRef(self, task.id, answer)
+        if _is_refusing(task):
+            raise DuplicateTaskError(task.name, answer.id)
+        return DurableRef(self, answer.id, created=False, changed=answer.is_changed)
 
     async def put_many(self, tasks: Iterable[NewTask] | AsyncIterable[NewTask]) -> PutSummary:
         """Put many tasks, up to a thousand or 8 MiB in each transaction; return once all are durable.
@@ -247,12 +252,12 @@ class DurableTasks:
             tasks: tasks created by ``new()`` of functions; an iterator is read on demand.
 
         Raises:
-            TypeError: if another object is among them; whole transactions before it are put, as when an iterator raises.
+            TypeError: if another object is among them, or a task with ``OnDuplicate.REFUSE``; whole transactions before it are put, as when an iterator raises.
             StoreUnavailableError: if the store could not complete a transaction; those before it are put.
         """
         created = count = 0
         async for chunk in _chunks(tasks):
-            created += sum(await self.store.put(chunk))
+            created += (await self.store.put(chunk)).count(True)
             count += len(chunk)
         return PutSummary(created, count - created)
 
@@ -380,12 +385,18 @@ class DurableTasks:
         return f"DurableTasks({self.store!r}, queue={self.queue!r})"
 
 
+def _is_refusing(task: NewTask) -> bool:
+    return task.unique is not None and task.unique.on_duplicate is OnDuplicate.REFUSE
+
+
 async def _chunks(tasks: Iterable[NewTask] | AsyncIterable[NewTask]) -> AsyncIterator[list[NewTask]]:
     chunk: list[NewTask] = []
     size = 0
     async for task in _each(tasks):
         if not isinstance(task, NewTask):
             raise TypeError(f"tasks must be what new() of a durable function returns, got {task!r}")
+        if _is_refusing(task):
+            raise TypeError("put_many() puts the others if it finds a duplicate: use OnDuplicate.KEEP, or put()")
         size += len(task.body)
         if chunk and size > SIZE_MAX:
             yield chunk

@@ -27,7 +27,7 @@ from ratelimited_executor.stores.tasks.statements import lacking, read_schema, r
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator, Sequence
 
-    from ratelimited_executor._core.durable.tasks import NewTask, TaskOutcome
+    from ratelimited_executor._core.durable.tasks import Duplicate, NewTask, TaskOutcome
     from ratelimited_executor.abc import Clock
     from ratelimited_executor.stores.tasks.sql import Program
 
@@ -203,7 +203,7 @@ class PostgresStore(SQLStore, TaskStore):
         except StopIteration as end:
             return end.value  # type: ignore[no-any-return]  # the generator's own type says it
 
-    async def _put_with(self, connection: Any, tasks: Sequence[NewTask]) -> list[bool]:
+    async def _put_with(self, connection: Any, tasks: Sequence[NewTask]) -> list[bool | Duplicate]:
         """Put tasks through the user's ``psycopg.AsyncConnection``; other processes notice at their next poll."""
         driver = driver_for(type(self).__name__)
         if not isinstance(connection, driver.AsyncConnection):

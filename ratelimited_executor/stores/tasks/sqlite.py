@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from os import PathLike
 
-    from ratelimited_executor._core.durable.tasks import NewTask
+    from ratelimited_executor._core.durable.tasks import Duplicate, NewTask
     from ratelimited_executor.abc import Clock
     from ratelimited_executor.stores.tasks.moves import Moves
     from ratelimited_executor.stores.tasks.sql import Program
@@ -130,7 +130,7 @@ class SQLiteStore(SQLiteFile, SQLStore, TaskStore):
         """Run moves in the store's thread; reads the clock there."""
         return self._in_transaction(lambda cursor: _play(cursor, program(self._now_us())), synchronous)
 
-    async def _put_with(self, connection: Any, tasks: Sequence[NewTask]) -> list[bool]:
+    async def _put_with(self, connection: Any, tasks: Sequence[NewTask]) -> list[bool | Duplicate]:
         """Put tasks through the user's apsw connection, in the caller's thread; others notice its commit soon."""
         if self._connection is None:
             raise StoreUnavailableError(repr(self), _NOT_OPEN)
