@@ -77,7 +77,7 @@ class Together(NamedTuple):
 
 def put(now_us: int, tasks: Sequence[NewTask]) -> Moves[list[bool | Duplicate]]:
     """Add tasks, except those whose unique key has a task."""
-    if all(new.unique is None for new in tasks):
+    if not [new for new in tasks if new.unique is not None]:
         return (yield from _add(now_us, tasks))
     answers: list[bool | Duplicate] = []
     for part in parts_of(now_us, tasks):
@@ -86,7 +86,7 @@ def put(now_us: int, tasks: Sequence[NewTask]) -> Moves[list[bool | Duplicate]]:
 
 
 def _add(now_us: int, tasks: Sequence[NewTask]) -> Moves[list[bool | Duplicate]]:
-    dues = [new.due_at(now_us) for new in tasks]
+    dues = [now_us + new.delay_us if new.due_us is None else new.due_us for new in tasks]
     last_places: dict[str, int] = {}
     for new, due_us in zip(tasks, dues, strict=True):
         if new.lane is not None:
@@ -116,7 +116,7 @@ def _put_unique(now_us: int, part: UniquePart) -> Moves[list[bool | Duplicate]]:
         if (yield from _change(now_us, changes)):
             break
     added = part.added()
-    answers = yield from _add(now_us, added)
+    answers = (yield from _add(now_us, added)) if added else []
     fresh = [(new.unique, new.id) for new in added if new.unique is not None]
     yield "set_unique", [(each.key, task_id, each.until(now_us)) for each, task_id in fresh]
     return part.answers(answers)
@@ -135,8 +135,10 @@ def _change(now_us: int, changes: Sequence[HolderChange]) -> Moves[bool]:
     moved = []
     for holder, _, due_us in changes:
         if due_us is not None:
-            state, place_us = _placed(due_us, now_us, holder.lane, places)
-            moved.append((due_us, int(due_us <= now_us), place_us, state, holder.number))
+            is_due, lane = due_us <= now_us, holder.lane
+            place_us = due_us if lane is None or not is_due else places[lane]
+            state = _BEHIND if lane is not None else _READY if is_due else _SCHEDULED
+            moved.append((due_us, int(is_due), place_us, state, holder.number))
     yield "postpone", moved
     yield from _settle(now_us, places)
     return len(changed) == len(changes)
@@ -514,18 +516,15 @@ def _cancel_one(task_id: str, *, is_waiting: bool) -> Moves[DurableState | None]
             return state
 
 
-def _placed(due_us: int, now_us: int, lane: str | None, places: dict[str, int]) -> tuple[int, int]:
-    """Return the state and the place of a task that is due at a time."""
-    if lane is not None:
-        return _BEHIND, places[lane] if due_us <= now_us else due_us
-    return (_READY if due_us <= now_us else _SCHEDULED), due_us
-
-
 def _row_of(new: NewTask, now_us: int, due_us: int, places: dict[str, int]) -> tuple[Any, ...]:
-    state, place_us = _placed(due_us, now_us, new.lane, places)
+    was_due = due_us <= now_us
+    if new.lane is not None:
+        state, place_us = _BEHIND, places[new.lane] if was_due else due_us
+    else:
+        state, place_us = (_READY if was_due else _SCHEDULED), due_us
     expires_us = None if new.expires_us is None else due_us + new.expires_us
     return (
-        new.id, new.queue, new.name, new.version, state, now_us, due_us, new.expires_us, expires_us, int(due_us <= now_us), place_us,
+        new.id, new.queue, new.name, new.version, state, now_us, due_us, new.expires_us, expires_us, int(was_due), place_us,
         float(new.priority), new.lane, int(new.is_blocking), new.key, new.cost, int(new.is_named), new.body,
     )  # fmt: skip
 
