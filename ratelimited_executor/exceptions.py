@@ -13,6 +13,7 @@
     ├── RunTimeoutError              a task exceeded its ``run_timeout`` or ``deadline`` (also TimeoutError)
     ├── SlotLostError                a body has lost its slot, which another holder may have now
     ├── StoreUnavailableError        a store of durable tasks could not carry out a request
+    ├── DuplicateTaskError           a unique durable task exists already
     └── IllegalTransitionError       an impossible change of state of a task or peer: a bug of this library
 
 Bad arguments raise ``ValueError`` or ``TypeError`` that name the parameter and the remedy.
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "BacklogFullError",
+    "DuplicateTaskError",
     "ExecutorNotStartedError",
     "ExecutorStoppedError",
     "IllegalTransitionError",
@@ -192,6 +194,23 @@ class StoreUnavailableError(RateLimitedExecutorError):
 
     def __str__(self) -> str:
         return f"{self.store}: {self.reason}"
+
+
+class DuplicateTaskError(RateLimitedExecutorError):
+    """A durable task was put that exists already, with ``OnDuplicate.REFUSE``.
+
+    Attributes:
+        name: the registered name of its function.
+        id: the id of the existing task.
+    """
+
+    def __init__(self, name: str, id: str) -> None:
+        super().__init__(name, id)
+        self.name = name
+        self.id = id
+
+    def __str__(self) -> str:
+        return f"a task of {self.name} with the same unique arguments exists, {self.id}: catch this, or use OnDuplicate.KEEP"
 
 
 class IllegalTransitionError(RateLimitedExecutorError):

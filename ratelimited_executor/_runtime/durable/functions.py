@@ -20,15 +20,17 @@ from ratelimited_executor._runtime.arguments import (
     seconds_of,
     wall_of,
 )
+from ratelimited_executor._runtime.durable.unique import key_of_call, unique_of
 from ratelimited_executor._runtime.repeat.retrying import check_retry
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from datetime import datetime
 
-    from ratelimited_executor._core.durable.tasks import DurableState, TaskRow
+    from ratelimited_executor._core.durable.tasks import DurableState, TaskRow, UniqueKey
     from ratelimited_executor._core.durations import DurationLike
     from ratelimited_executor._runtime.durable.codec import Codec
+    from ratelimited_executor._runtime.durable.unique import Unique
     from ratelimited_executor.abc import TaskStore
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -98,6 +100,7 @@ class PutOptions(TypedDict, total=False):
     id: str | None
     key: str | int | None
     cost: int | Mapping[str, int] | None
+    unique: Unique | bool | None
     connection: Any
 
 
@@ -109,15 +112,17 @@ class DurableRef:
 
     Attributes:
         id: the id of the task.
-        created: True if the put created it, False if its id existed; None if it was not put here.
+        created: True if the put created it, False if it existed, by its id or by ``unique=``; None if it was not put here.
+        changed: True if the put has changed the existing task.
     """
 
-    __slots__ = ("_tasks", "created", "id")
+    __slots__ = ("_tasks", "changed", "created", "id")
 
-    def __init__(self, tasks: Putter, id: str, created: bool | None = None) -> None:
+    def __init__(self, tasks: Putter, id: str, created: bool | None = None, *, changed: bool = False) -> None:
         self._tasks = tasks
         self.id = id
         self.created = created
+        self.changed = changed
 
     async def state(self) -> DurableState | None:
         """Return the state of the task; None if it has ended, or never existed."""
@@ -143,7 +148,7 @@ class DurableRef:
 
     def __repr__(self) -> str:
         how = {True: ", created", False: ", duplicate", None: ""}[self.created]
-        return f"DurableRef({self.id!r}{how})"
+        return f"DurableRef({self.id!r}{', changed' if self.changed else how})"
 
 
 class DurableFunction(Generic[P, R]):
@@ -219,8 +224,12 @@ class DurableFunction(Generic[P, R]):
             id: identifies the task: a second put with the same id does nothing, until a day after the task's end.
             key: as for :meth:`RateLimitedExecutor.schedule`: a str or an int.
             cost: as for :meth:`RateLimitedExecutor.schedule`.
+            unique: True if nothing is to be put while a task of this function with equal arguments exists; or a
+                :class:`Unique`, to compare some of them, for a period, or to change the existing task. The reference is
+                then that of the existing task.
 
         Raises:
+            DuplicateTaskError: if the task exists, under ``OnDuplicate.REFUSE``.
             TypeError: if the arguments do not fit the function or cannot be encoded, or an option has a wrong type.
             ValueError: if an option is out of range, or the encoded arguments exceed 256 KiB.
             StoreUnavailableError: if the store could not complete the put.
@@ -268,11 +277,15 @@ class DurableFunction(Generic[P, R]):
                 f"the arguments of {self.name} must have at most {_BODY_MAX:,} bytes, got {len(body):,}: store the data elsewhere, "
                 "and pass a reference"
             )
-        return self._new(body, **options)
+        unique = unique_of("unique", options.pop("unique", None))
+        scope = (self._tasks.queue, self.name, self.version)
+        key = None if unique is None else key_of_call(unique, self._signature, scope, args, kwargs)
+        return self._new(body, key, **options)
 
     def _new(
         self,
         body: bytes,
+        unique: UniqueKey | None,
         *,
         delay: Any = None,
         at: Any = None,
@@ -285,6 +298,8 @@ class DurableFunction(Generic[P, R]):
     ) -> NewTask:
         if at is not None and delay is not None:
             raise TypeError("put() takes delay= or at=, not both")
+        if id is not None and unique is not None:
+            raise TypeError("put() takes id= or unique=, not both: an id is unique by itself")
         expires_us = self._expires_us
         if expires is not _OPTIONS:
             expires_us = None if expires is None else _us("expires", seconds_of("expires", expires))
@@ -302,7 +317,8 @@ class DurableFunction(Generic[P, R]):
             is_blocking=self._is_blocking,
             key=_key_text(key),
             cost=_cost_text(cost),
-            is_named=id is not None,
+            is_named=id is not None or (unique is not None and unique.period_us > 0),
+            unique=unique,
         )
 
     def __repr__(self) -> str:

@@ -29,7 +29,7 @@ from ratelimited_executor.exceptions import ExecutorStoppedError
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Sequence
 
-    from ratelimited_executor._core.durable.tasks import NewTask
+    from ratelimited_executor._core.durable.tasks import Duplicate, NewTask
     from ratelimited_executor.abc import TaskStore
 
 T = TypeVar("T")
@@ -57,7 +57,7 @@ class SyncPuts:
         """True if the store has a twin; if not, it can be used only on the event loop on which it is open."""
         return _twin_of(self._store) is not None
 
-    def put(self, tasks: Sequence[NewTask]) -> list[bool]:
+    def put(self, tasks: Sequence[NewTask]) -> list[bool | Duplicate]:
         """Return once tasks are durable: for each True if it is new, False for a duplicate.
 
         Args:
@@ -109,10 +109,10 @@ class _PuttingThread(LoopThread):
         super().__init__(cast("Any", self._keeper), name)  # in the place of a manager
         self.crossings = crossings
 
-    def put(self, tasks: Sequence[NewTask], begun: list[bool]) -> list[bool]:
+    def put(self, tasks: Sequence[NewTask], begun: list[bool]) -> list[bool | Duplicate]:
         """Put tasks; ``begun`` gets an element if that may have had an effect."""
 
-        def begin() -> asyncio.Task[list[bool]]:
+        def begin() -> asyncio.Task[list[bool | Duplicate]]:
             task = self.crossings.start(lambda: self._keeper.put(tasks))
             if task is None:
                 raise ExecutorStoppedError(self._name)
@@ -143,7 +143,7 @@ class _Keeper:
     async def start(self) -> None:
         await self._store.open(SystemClock())
 
-    async def put(self, tasks: Sequence[NewTask]) -> list[bool]:
+    async def put(self, tasks: Sequence[NewTask]) -> list[bool | Duplicate]:
         return [await self._putting.put(tasks[0])] if len(tasks) == 1 else await self._store.put(tasks)
 
     async def aclose(self) -> None:

@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final, ParamSpec, Self, TypeVar, Unpack, overload
 
-from ratelimited_executor._core.durable.tasks import DurableState, NewTask
+from ratelimited_executor._core.durable.tasks import Duplicate, DurableState, NewTask
 from ratelimited_executor._core.durations import format_duration
 from ratelimited_executor._forks import check_process
 from ratelimited_executor._runtime.arguments import count_of, delay_of, flag_of, member_of, seconds_of, tz_of
 from ratelimited_executor._runtime.durable.codec import JSONCodec, check_codec
 from ratelimited_executor._runtime.durable.functions import DurableFunction, DurableRef, FunctionOptions, text_of
-from ratelimited_executor._runtime.durable.putting import Chunk, Putting
+from ratelimited_executor._runtime.durable.putting import Chunk, Putting, is_refusing
 from ratelimited_executor._runtime.durable.repeating import Repetition, Repetitions, fixed_times
 from ratelimited_executor._runtime.durable.running import AHEAD_MAX, DurableRunner
 from ratelimited_executor._runtime.durable.sync_puts import SyncPuts, put_on, refuse_loop
@@ -27,6 +27,7 @@ from ratelimited_executor._runtime.repeat.cron import cron_times
 from ratelimited_executor._runtime.time.clock import SystemClock, clock_for
 from ratelimited_executor._runtime.time.hooks import hooks_of
 from ratelimited_executor.abc import TaskStore
+from ratelimited_executor.exceptions import DuplicateTaskError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -57,7 +58,7 @@ class PutSummary:
 
     Attributes:
         created: the number of new tasks.
-        duplicates: the number of tasks whose id exists, or existed until recently.
+        duplicates: the number of tasks that exist, by their id or by ``unique=``, or did until recently.
     """
 
     created: int = 0
@@ -192,7 +193,7 @@ class DurableTasks:
             )
         if (period is None) == (cron is None):
             raise TypeError("repeat() takes period= or cron=, one of them")
-        if taken := {"delay", "at", "id"}.intersection(kwargs):
+        if taken := {"delay", "at", "id", "unique"}.intersection(kwargs):
             raise TypeError(f"repeat() has no {min(taken)}=: it follows from the time of each occurrence")
         known = text_of("name", function.name if name is None else name)
         if len(known) > _REPETITION_NAME_MAX:
@@ -243,10 +244,17 @@ class DurableTasks:
             raise TypeError(f"task must be what new() of a durable function returns, got {task!r}")
         check_process(repr(self), self._process)  # before the put waits for a batch of the parent
         if connection is None:
-            created = await self._putting.put(task)
+            answer = await self._putting.put(task)
         else:
-            [created] = await self.store.put([task], connection=connection)
-        return DurableRef(self, task.id, created)
+            [answer] = await self.store.put([task], connection=connection)
+        return self._ref_of(task, answer)
+
+    def _ref_of(self, task: NewTask, answer: bool | Duplicate) -> DurableRef:
+        if not isinstance(answer, Duplicate):
+            return DurableRef(self, task.id, answer)
+        if is_refusing(task):
+            raise DuplicateTaskError(task.name, answer.id)
+        return DurableRef(self, answer.id, created=False, changed=answer.is_changed)
 
     async def put_many(self, tasks: Iterable[NewTask] | AsyncIterable[NewTask]) -> PutSummary:
         """Put many tasks, up to a thousand or 8 MiB in each transaction; return once all are durable.
@@ -255,10 +263,10 @@ class DurableTasks:
             tasks: tasks created by ``new()`` of functions; an iterator is read on demand.
 
         Raises:
-            TypeError: if another object is among them; whole transactions before it are put, as when an iterator raises.
+            TypeError: if another object is among them, or a task with ``OnDuplicate.REFUSE``; whole transactions before it are put, as when an iterator raises.
             StoreUnavailableError: if the store could not complete a transaction; those before it are put.
         """
-        chunk, answers = Chunk(), list[bool]()
+        chunk, answers = Chunk(), list[bool | Duplicate]()
         async for task in _each(tasks):
             if full := chunk.add(task):
                 answers += await self.store.put(full)
@@ -272,20 +280,20 @@ class DurableTasks:
             raise TypeError(f"task must be what new() of a durable function returns, got {task!r}")
         refuse_loop("put")
         if connection is None:
-            [created] = self._put_sync([task])
+            [answer] = self._put_sync([task])
         else:
             put_in = getattr(self.store, "put_in", None)
             if put_in is None:
                 raise TypeError(
                     f"connection: {self.store!r} takes none in put_sync(): put without it, after the commit"
                 )
-            [created] = put_in(connection, [task])
-        return DurableRef(self, task.id, created)
+            [answer] = put_in(connection, [task])
+        return self._ref_of(task, answer)
 
     def put_many_sync(self, tasks: Iterable[NewTask]) -> PutSummary:
         """Put many tasks as :meth:`put_many` does, from code without asyncio; see :meth:`DurableFunction.put_sync`."""
         refuse_loop("put_many")
-        chunk, answers = Chunk(), list[bool]()
+        chunk, answers = Chunk(), list[bool | Duplicate]()
         for task in tasks:
             if full := chunk.add(task):
                 answers += self._put_sync(full)
@@ -293,7 +301,7 @@ class DurableTasks:
             answers += self._put_sync(chunk.tasks)
         return _summary(answers)
 
-    def _put_sync(self, tasks: list[NewTask]) -> list[bool]:
+    def _put_sync(self, tasks: list[NewTask]) -> list[bool | Duplicate]:
         if self._sync_puts.is_possible:
             return self._sync_puts.put(tasks)
         check_process(repr(self), self._process)
@@ -429,8 +437,8 @@ class DurableTasks:
         return f"DurableTasks({self.store!r}, queue={self.queue!r})"
 
 
-def _summary(answers: list[bool]) -> PutSummary:
-    created = sum(answers)
+def _summary(answers: list[bool | Duplicate]) -> PutSummary:
+    created = answers.count(True)
     return PutSummary(created, len(answers) - created)
 
 

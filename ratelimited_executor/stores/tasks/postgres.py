@@ -28,7 +28,7 @@ from ratelimited_executor.stores.tasks.statements import lacking, read_schema, r
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 
-    from ratelimited_executor._core.durable.tasks import NewTask, TaskOutcome
+    from ratelimited_executor._core.durable.tasks import Duplicate, NewTask, TaskOutcome
     from ratelimited_executor.abc import Clock
     from ratelimited_executor.stores.tasks.sql import Program
 
@@ -92,7 +92,7 @@ class PostgresStore(SQLStore, TaskStore):
         """Return another store over the same database, for another event loop."""
         return PostgresStore(self._conninfo, create=self._is_creating)
 
-    def put_in(self, connection: Any, tasks: Sequence[NewTask]) -> list[bool]:
+    def put_in(self, connection: Any, tasks: Sequence[NewTask]) -> list[bool | Duplicate]:
         """Put tasks in the open transaction of a connection, without asyncio, whether the store is open or not.
 
         Args:
@@ -230,7 +230,7 @@ class PostgresStore(SQLStore, TaskStore):
         except StopIteration as end:
             return end.value  # type: ignore[no-any-return]  # the generator's own type says it
 
-    async def _put_with(self, connection: Any, tasks: Sequence[NewTask]) -> list[bool]:
+    async def _put_with(self, connection: Any, tasks: Sequence[NewTask]) -> list[bool | Duplicate]:
         """Put tasks through the user's ``psycopg.AsyncConnection``; other processes notice at their next poll."""
         driver = driver_for(type(self).__name__)
         if not isinstance(connection, driver.AsyncConnection):
@@ -239,7 +239,7 @@ class PostgresStore(SQLStore, TaskStore):
         cursor = partial(driver.AsyncRawCursor, row_factory=driver.rows.tuple_row)  # not the connection's
         return await self._put_on(connection, cursor, tasks)
 
-    async def _put_on(self, connection: Any, cursor: Callable[[Any], Any], tasks: Sequence[NewTask]) -> list[bool]:
+    async def _put_on(self, connection: Any, cursor: Callable[[Any], Any], tasks: Sequence[NewTask]) -> list[bool | Duplicate]:
         raw = _RawConnection(connection, cursor)
         with self._translated():
             return await self._play(raw, lambda now_us: moves.put(now_us, tasks))

@@ -90,3 +90,10 @@ create table durable_repetitions (
 -- version: 3, for processes that know 1 or later
 -- For claims in turn by key, in the order of their bytes; a task without a key has ' ', which no key is.
 create index durable_turns on durable_tasks (queue, priority, (coalesce("key", ' ') collate "C"), due_us, number) where state = 1;
+
+-- version: 4, for processes that know 1 or later
+create table durable_unique (
+    "key" text primary key,
+    id text not null default '',               -- of the task that was put last; it may have ended
+    until_us bigint not null default 0       -- end of its period; 0 if it has none
+);

@@ -21,6 +21,18 @@ select owner from durable_owners where seen_us + lease_us <= $1 order by owner f
 -- name: lock_free_lane
 select lane from durable_lanes where lane = $1 for update skip locked
 
+-- name: expired
+-- a user's transaction may have changed a task, and holds it
+select number, id, lane, is_named from durable_tasks
+where state = 1 and expires_us is not null and expires_us <= $1 order by expires_us limit $2 for update skip locked
+
+-- name: stale_unique
+-- a row that another transaction has locked is about to count; it is deleted only with the id that it has here
+select durable_unique."key", durable_unique.id
+from (select "key" from durable_unique where "key" > $1 order by "key" limit $2) as sample join durable_unique using ("key")
+where until_us <= $3 and not exists (select 1 from durable_tasks where durable_tasks.id = durable_unique.id)
+for update of durable_unique skip locked
+
 -- name: last_number
 select 0
 

@@ -29,6 +29,7 @@ from ratelimited_executor.stores.tasks.redis_layout import (
     KEYS,
     SCRIPTS,
     VERSION,
+    answers_of,
     arguments_of,
     function_of,
     held_of,
@@ -43,6 +44,7 @@ from ratelimited_executor.stores.tasks.redis_layout import (
     rows_of,
     tasks_of,
     turns_of,
+    unique_of,
 )
 
 if TYPE_CHECKING:
@@ -51,6 +53,7 @@ if TYPE_CHECKING:
     from ratelimited_executor._core.durable.tasks import (
         Claim,
         Claimed,
+        Duplicate,
         NewTask,
         Occurrence,
         Placed,
@@ -137,13 +140,12 @@ class RedisStore(TaskStore):
             self._process = os.getpid()
         self._user_count += 1
 
-    async def put(self, tasks: Sequence[NewTask], *, connection: Any = None) -> list[bool]:
+    async def put(self, tasks: Sequence[NewTask], *, connection: Any = None) -> list[bool | Duplicate]:
         if connection is not None:
             raise TypeError(
                 "connection: RedisStore cannot take part in a transaction: put without it, after the commit"
             )
-        answer = await self._change("put", tasks_of(tasks))
-        return [each == b"1"[0] for each in answer]
+        return answers_of(*await self._change("put", tasks_of(tasks), unique_of(tasks)))
 
     async def join(self, owner: str, lease_us: int, *, former: str = "", held: Collection[Ref] = ()) -> bool:
         return bool(await self._change("join", owner, lease_us, former, held_of(held)))

@@ -27,6 +27,7 @@
 --   owners     a hash: owner -> its number, its lease, and when it was seen by vouched time
 --   ended      a sorted set: id -> vouched time of its end
 --   repetitions  a hash: name -> record of a repetition
+--   unique     a sorted set without scores: unique key, 0, end of the period of the task that was put last with it, and its id
 
 -- A record: its head, which changes; its facts, as the client has written them; its error, to the end.
 local HEAD, HEAD_SIZE, FACTS = '<BBBddddI4I4dd', 59, 'BBssc8sss'
@@ -38,6 +39,7 @@ local BLOCKING, NAMED, ID, LANE, RANK, QUEUE, FUNCTION, KEY, ERROR = 12, 13, 14,
 local REPETITION = '<dddsssssss'
 local LANE_RECORD, NO_HEAD = '<c8d', string.rep('\0', 8)
 local OWNER_RECORD = '<ddd'  -- number, lease, seen
+local UNIQUE_ROW = '<sd'  -- key, end of the period; the id is the rest
 local PART = 2000  -- values of one command; Lua's stack takes 8000
 local BATCH = 1000  -- tasks that one claim makes ready of each kind, and deletes as expired, at most: the next claim goes on
 

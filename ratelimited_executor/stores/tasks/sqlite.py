@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from os import PathLike
 
-    from ratelimited_executor._core.durable.tasks import NewTask
+    from ratelimited_executor._core.durable.tasks import Duplicate, NewTask
     from ratelimited_executor.abc import Clock
     from ratelimited_executor.stores.tasks.moves import Moves
     from ratelimited_executor.stores.tasks.sql import Program
@@ -81,7 +81,7 @@ class SQLiteStore(SQLiteFile, SQLStore, TaskStore):
         """Return another store over the same file, for another event loop."""
         return SQLiteStore(self._path, create=self._is_creating)
 
-    def put_in(self, connection: Any, tasks: Sequence[NewTask]) -> list[bool]:
+    def put_in(self, connection: Any, tasks: Sequence[NewTask]) -> list[bool | Duplicate]:
         """Put tasks in the open transaction of a connection, without asyncio, whether the store is open or not."""
         self._check_user(connection)
         with self._translated(BusyError=_BUSY_WITH_USER):
@@ -141,7 +141,7 @@ class SQLiteStore(SQLiteFile, SQLStore, TaskStore):
         """Run moves in the store's thread; reads the clock there."""
         return self._in_transaction(lambda cursor: _play(cursor, program(self._now_us())), synchronous)
 
-    async def _put_with(self, connection: Any, tasks: Sequence[NewTask]) -> list[bool]:
+    async def _put_with(self, connection: Any, tasks: Sequence[NewTask]) -> list[bool | Duplicate]:
         """Put tasks through the user's apsw connection, in the caller's thread; others notice its commit soon."""
         if self._connection is None:
             raise StoreUnavailableError(repr(self), _NOT_OPEN)

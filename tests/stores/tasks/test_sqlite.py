@@ -14,7 +14,17 @@ from pathlib import Path
 import apsw
 import pytest
 
-from ratelimited_executor._core.durable.tasks import Claim, DurableState, End, NewTask, TaskOutcome, Turns
+from ratelimited_executor._core.durable.tasks import (
+    Claim,
+    Duplicate,
+    DurableState,
+    End,
+    NewTask,
+    OnDuplicate,
+    TaskOutcome,
+    Turns,
+    UniqueKey,
+)
 from ratelimited_executor._runtime.time.clock import SystemClock
 from ratelimited_executor.durable import DurableTasks, SQLiteStore
 from ratelimited_executor.exceptions import StoreUnavailableError
@@ -152,6 +162,13 @@ async def test_put_in_the_transaction_of_the_user(opened, tmp_path):
         connection.execute(end)
         [row, _] = await store.find(["x", "y"])
         assert there == (None if row is None else row.state)
+    unique = UniqueKey("u", on_duplicate=OnDuplicate.REPLACE)
+    for end, id in (("rollback", "u1"), ("commit", "u2"), ("commit", "u3")):
+        connection.execute("begin immediate")
+        answer = await store.put([task(id, unique=unique, body=id.encode())], connection=connection)
+        assert [True if id < "u3" else Duplicate("u2", True)] == answer
+        connection.execute(end)
+    assert (None, b"u3") == tuple(row and row.body for row in await store.find(["u1", "u2"]))
     connection.execute("begin")
     connection.execute("select * from orders").fetchall()
     await store.put([task("between")])
