@@ -401,7 +401,7 @@ class DurableTasks:
         limit = None if drain_timeout is None else delay_of("drain_timeout", drain_timeout)
         async with self:
             runner = DurableRunner(
-                self.store, executor, queue=self.queue, functions=self.functions, codec=self.codec, lease=self.lease,
+                self.store, executor, queue=self.queue, functions=self.functions, lease=self.lease,
                 ahead=seconds, clock=self._clock, numbers=self._random, owner=self.new_id(),
                 repetitions=self._repetitions,
             )  # fmt: skip
