@@ -104,7 +104,7 @@ MAY_IMPORT = {
     ],  # fmt: skip
     "load": ["load", "_core"],
     "dashboard": ["dashboard", "_runtime", "_core", "_kernel", "abc", "exceptions"],
-    "testing": ["testing", "_core", "_kernel", "abc", "exceptions"],
+    "testing": ["testing", "_core", "_kernel", "_runtime.durable.draining", "abc", "exceptions"],
     "cli": [""],
     "__init__.py": [""],
     "__main__.py": ["cli"],

@@ -400,11 +400,7 @@ class DurableTasks:
             )
         limit = None if drain_timeout is None else delay_of("drain_timeout", drain_timeout)
         async with self:
-            runner = DurableRunner(
-                self.store, executor, queue=self.queue, functions=self.functions, lease=self.lease,
-                ahead=seconds, clock=self._clock, numbers=self._random, owner=self.new_id(),
-                repetitions=self._repetitions,
-            )  # fmt: skip
+            runner = self._runner(executor, self._repetitions, ahead=seconds)
             await runner._open()
             self._runners.append(runner)
             try:
@@ -416,6 +412,13 @@ class DurableTasks:
                 await runner._close(limit)
             finally:
                 self._runners.remove(runner)
+
+    def _runner(self, executor: RateLimitedExecutor, repetitions: Repetitions, *, ahead: float) -> DurableRunner:
+        """Return a runner that is not open yet, for :meth:`running` and the test kit."""
+        return DurableRunner(
+            self.store, executor, queue=self.queue, functions=self.functions, lease=self.lease, ahead=ahead,
+            clock=self._clock, numbers=self._random, owner=self.new_id(), repetitions=repetitions,
+        )  # fmt: skip
 
     def new_id(self) -> str:
         """Return a unique id; later ids are greater, which keeps indexes compact."""
