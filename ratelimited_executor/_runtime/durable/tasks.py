@@ -270,7 +270,7 @@ class DurableTasks:
         """Put a task that ``new()`` of a function has created; see :meth:`DurableFunction.put_sync`."""
         if not isinstance(task, NewTask):
             raise TypeError(f"task must be what new() of a durable function returns, got {task!r}")
-        refuse_loop("put")
+        refuse_loop("put_sync()", "await put()")
         if connection is None:
             [created] = self._put_sync([task])
         else:
@@ -284,7 +284,7 @@ class DurableTasks:
 
     def put_many_sync(self, tasks: Iterable[NewTask]) -> PutSummary:
         """Put many tasks as :meth:`put_many` does, from code without asyncio; see :meth:`DurableFunction.put_sync`."""
-        refuse_loop("put_many")
+        refuse_loop("put_many_sync()", "await put_many()")
         chunk, answers = Chunk(), list[bool]()
         for task in tasks:
             if full := chunk.add(task):
