@@ -99,7 +99,7 @@ def test_python_block_runs_and_prints_what_it_says(
         monkeypatch.chdir(tmp_path)  # a program with SQLite creates files
 
     with extras():
-        exec(compile("\n" * line + code, str(page), "exec"), {"__name__": "__main__"})
+        exec(compile("\n" * line + code, str(page), "exec", dont_inherit=True), {"__name__": "__main__"})
 
     printed = capsys.readouterr().out
     if output is not None:

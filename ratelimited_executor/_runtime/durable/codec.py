@@ -36,6 +36,8 @@ class JSONCodec:
 
     A tuple arrives as a list. Other values that ``json`` would change silently, or write as invalid JSON, are refused:
     NaN and infinity, and dict keys that are not strings.
+
+    With this codec, and subclasses of it, arguments whose annotations are other known types are converted before and after.
     """
 
     def dumps(self, arguments: Any, /) -> bytes:

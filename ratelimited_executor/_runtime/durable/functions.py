@@ -20,6 +20,8 @@ from ratelimited_executor._runtime.arguments import (
     seconds_of,
     wall_of,
 )
+from ratelimited_executor._runtime.durable.codec import JSONCodec
+from ratelimited_executor._runtime.durable.typed import TypedArguments
 from ratelimited_executor._runtime.durable.unique import key_of_call, unique_of
 from ratelimited_executor._runtime.repeat.retrying import check_retry
 
@@ -197,6 +199,7 @@ class DurableFunction(Generic[P, R]):
         if taken:
             raise TypeError(f"fn must have no parameter {min(taken)!r}, an option of put(): rename it in {self.name}")
         self._positional = _positional_counts(self._signature)
+        self._typed = TypedArguments(fn, self._signature)
         self._fn = fn
         self._priority = number_of("priority", priority)
         self._expires_us = None if expires is None else _us("expires", seconds_of("expires", expires))
@@ -266,10 +269,11 @@ class DurableFunction(Generic[P, R]):
             except TypeError as error:
                 raise TypeError(f"{self.name}: {error}") from None
         try:
-            body = self._tasks.codec.dumps([args, kwargs])
+            arguments = self._arguments(args, kwargs)
+            body = self._tasks.codec.dumps(arguments)
         except (TypeError, ValueError) as error:
             kind = TypeError if isinstance(error, TypeError) else ValueError
-            raise kind(f"the arguments of {self.name} cannot be encoded: {error}") from error
+            raise kind(f"the arguments of {self.name} cannot be encoded: {error}{self._typed.remedy}") from error
         if not isinstance(body, bytes):
             raise TypeError(f"codec must return bytes, got {type(body).__name__} for the arguments of {self.name}")
         if len(body) > _BODY_MAX:
@@ -279,8 +283,18 @@ class DurableFunction(Generic[P, R]):
             )
         unique = unique_of("unique", options.pop("unique", None))
         scope = (self._tasks.queue, self.name, self.version)
-        key = None if unique is None else key_of_call(unique, self._signature, scope, args, kwargs)
+        key = None if unique is None else key_of_call(unique, self._signature, scope, *arguments[:2])
         return self._new(body, key, **options)
+
+    def load(self, body: bytes) -> tuple[Any, Any]:
+        """Return the positional and the keyword arguments of a task."""
+        args, kwargs, *typed = self._tasks.codec.loads(body)
+        return self._typed.read(args, kwargs, typed[0]) if typed else (args, kwargs)
+
+    def _arguments(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
+        """Return what the codec encodes; one that is not of JSON gets the arguments as they are."""
+        is_typed = self._typed.is_needed and isinstance(self._tasks.codec, JSONCodec)
+        return self._typed.write(args, kwargs) if is_typed else [args, kwargs]
 
     def _new(
         self,

@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Mapping
 
     from ratelimited_executor._core.durable.tasks import Claimed, Ref
-    from ratelimited_executor._runtime.durable.codec import Codec
     from ratelimited_executor._runtime.durable.functions import DurableFunction
     from ratelimited_executor._runtime.durable.repeating import Repetitions
     from ratelimited_executor._runtime.life.executor import RateLimitedExecutor
@@ -111,7 +110,6 @@ class DurableRunner:
         *,
         queue: str,
         functions: Mapping[tuple[str, int], DurableFunction[Any, Any]],
-        codec: Codec,
         lease: float,
         ahead: float,
         clock: Clock,
@@ -123,7 +121,6 @@ class DurableRunner:
         self._executor = executor
         self._queue = queue
         self._functions = functions
-        self._codec = codec
         self._ahead = ahead
         self._now = clock.monotonic
         self._wall = clock.wall
@@ -333,7 +330,7 @@ class DurableRunner:
             self._end(TaskOutcome(claimed.ref, End.DEAD, error=text))
             return
         try:
-            args, kwargs = self._codec.loads(claimed.body)
+            args, kwargs = function.load(claimed.body)
         except Exception as error:  # noqa: BLE001  # the codec is user code, and the body may come from another codec
             self._end(TaskOutcome(claimed.ref, End.DEAD, error=f"its arguments cannot be read: {failure_of(error)}"))
             return

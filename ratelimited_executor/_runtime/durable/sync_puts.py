@@ -173,10 +173,10 @@ def put_on(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, T]) -> T:
                 future.cancel()
 
 
-def refuse_loop(name: str) -> None:
+def refuse_loop(call: str, remedy: str) -> None:
     """Refuse a blocking call in a thread that runs an event loop."""
     if runs_event_loop():
-        raise RuntimeError(f"{name}_sync() would block the event loop of this thread: use await {name}()")
+        raise RuntimeError(f"{call} would block the event loop of this thread: use {remedy}")
 
 
 def _twin_of(store: Any) -> Any:

@@ -278,7 +278,7 @@ class DurableTasks:
         """Put a task that ``new()`` of a function has created; see :meth:`DurableFunction.put_sync`."""
         if not isinstance(task, NewTask):
             raise TypeError(f"task must be what new() of a durable function returns, got {task!r}")
-        refuse_loop("put")
+        refuse_loop("put_sync()", "await put()")
         if connection is None:
             [answer] = self._put_sync([task])
         else:
@@ -292,7 +292,7 @@ class DurableTasks:
 
     def put_many_sync(self, tasks: Iterable[NewTask]) -> PutSummary:
         """Put many tasks as :meth:`put_many` does, from code without asyncio; see :meth:`DurableFunction.put_sync`."""
-        refuse_loop("put_many")
+        refuse_loop("put_many_sync()", "await put_many()")
         chunk, answers = Chunk(), list[bool | Duplicate]()
         for task in tasks:
             if full := chunk.add(task):
@@ -408,11 +408,7 @@ class DurableTasks:
             )
         limit = None if drain_timeout is None else delay_of("drain_timeout", drain_timeout)
         async with self:
-            runner = DurableRunner(
-                self.store, executor, queue=self.queue, functions=self.functions, codec=self.codec, lease=self.lease,
-                ahead=seconds, clock=self._clock, numbers=self._random, owner=self.new_id(),
-                repetitions=self._repetitions,
-            )  # fmt: skip
+            runner = self._runner(executor, self._repetitions, ahead=seconds)
             await runner._open()
             self._runners.append(runner)
             try:
@@ -424,6 +420,13 @@ class DurableTasks:
                 await runner._close(limit)
             finally:
                 self._runners.remove(runner)
+
+    def _runner(self, executor: RateLimitedExecutor, repetitions: Repetitions, *, ahead: float) -> DurableRunner:
+        """Return a runner that is not open yet, for :meth:`running` and the test kit."""
+        return DurableRunner(
+            self.store, executor, queue=self.queue, functions=self.functions, lease=self.lease, ahead=ahead,
+            clock=self._clock, numbers=self._random, owner=self.new_id(), repetitions=repetitions,
+        )  # fmt: skip
 
     def new_id(self) -> str:
         """Return a unique id; later ids are greater, which keeps indexes compact."""

@@ -239,7 +239,9 @@ class PostgresStore(SQLStore, TaskStore):
         cursor = partial(driver.AsyncRawCursor, row_factory=driver.rows.tuple_row)  # not the connection's
         return await self._put_on(connection, cursor, tasks)
 
-    async def _put_on(self, connection: Any, cursor: Callable[[Any], Any], tasks: Sequence[NewTask]) -> list[bool | Duplicate]:
+    async def _put_on(
+        self, connection: Any, cursor: Callable[[Any], Any], tasks: Sequence[NewTask]
+    ) -> list[bool | Duplicate]:
         raw = _RawConnection(connection, cursor)
         with self._translated():
             return await self._play(raw, lambda now_us: moves.put(now_us, tasks))

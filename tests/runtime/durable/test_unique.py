@@ -1,6 +1,7 @@
 """Unique puts as users write them: what is compared, what becomes of a duplicate, and what is refused."""
 
 import asyncio
+import datetime
 import pickle
 
 import pytest
@@ -178,3 +179,14 @@ async def test_repetition_has_no_unique_key(tasks, report):
     """A repetition refuses ``unique=``: its occurrences are unique by their times."""
     with pytest.raises(TypeError, match=r"repeat\(\) has no unique="):
         tasks.repeat(report, "a", period=1, unique=True)
+
+
+async def test_typed_arguments_are_compared_as_they_are_stored(tasks):
+    """Equal dates are the same argument, and others are not."""
+
+    @tasks.task
+    async def close(day: datetime.date): ...
+
+    first = await close.put(datetime.date(2026, 1, 2), unique=True)
+    assert first.id == (await close.put(datetime.date(2026, 1, 2), unique=True)).id
+    assert (await close.put(datetime.date(2026, 1, 3), unique=True)).created
