@@ -14,6 +14,7 @@ if TYPE_CHECKING:
         Beat,
         Claim,
         Claims,
+        Duplicate,
         Durability,
         DurableState,
         LaneRow,
@@ -196,8 +197,10 @@ class TaskStore(Protocol):
         ...
 
     @abstractmethod
-    async def put(self, tasks: Sequence[NewTask], *, connection: Any = None) -> list[bool]:
+    async def put(self, tasks: Sequence[NewTask], *, connection: Any = None) -> list[bool | Duplicate]:
         """Add tasks; return for each True if it is new, False if its id exists, or existed until recently.
+
+        For one whose unique key has a task: the id of that task, and whether it was changed.
 
         Args:
             tasks: the tasks to add.

@@ -16,13 +16,22 @@
 from __future__ import annotations
 
 from ratelimited_executor._core.durable.pauses import PauseRow
-from ratelimited_executor._core.durable.tasks import Durability, DurableState, LaneRow, RepetitionRow, TaskRow
+from ratelimited_executor._core.durable.tasks import (
+    Durability,
+    DurableState,
+    LaneRow,
+    OnDuplicate,
+    RepetitionRow,
+    TaskRow,
+)
 from ratelimited_executor._runtime.durable.codec import JSONCodec
 from ratelimited_executor._runtime.durable.current import CurrentTask, current_task
 from ratelimited_executor._runtime.durable.functions import DurableFunction, DurableRef, LaneFail
 from ratelimited_executor._runtime.durable.repairs import RepairSummary
 from ratelimited_executor._runtime.durable.running import DurableRunner, DurableStatistics
+from ratelimited_executor._runtime.durable.snooze import Snooze
 from ratelimited_executor._runtime.durable.tasks import DurableTasks, PutSummary
+from ratelimited_executor._runtime.durable.unique import Unique
 from ratelimited_executor.stores.tasks.memory import MemoryStore
 from ratelimited_executor.stores.tasks.postgres import PostgresStore
 from ratelimited_executor.stores.tasks.redis import RedisStore
@@ -41,6 +50,7 @@ __all__ = [
     "LaneFail",
     "LaneRow",
     "MemoryStore",
+    "OnDuplicate",
     "PauseRow",
     "PostgresStore",
     "PutSummary",
@@ -48,6 +58,8 @@ __all__ = [
     "RepairSummary",
     "RepetitionRow",
     "SQLiteStore",
+    "Snooze",
     "TaskRow",
+    "Unique",
     "current_task",
 ]

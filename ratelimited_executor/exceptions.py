@@ -13,6 +13,7 @@
     ├── RunTimeoutError              a task exceeded its ``run_timeout`` or ``deadline`` (also TimeoutError)
     ├── SlotLostError                a body has lost its slot, which another holder may have now
     ├── StoreUnavailableError        a store of durable tasks could not carry out a request
+    ├── DuplicateTaskError           a unique durable task exists already
     └── IllegalTransitionError       an impossible change of state of a task or peer: a bug of this library
 
 Bad arguments raise ``ValueError`` or ``TypeError`` that name the parameter and the remedy.
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "BacklogFullError",
+    "DuplicateTaskError",
     "ExecutorNotStartedError",
     "ExecutorStoppedError",
     "IllegalTransitionError",
@@ -118,7 +120,7 @@ class TaskDroppedError(RateLimitedExecutorError):
 class RetryLater(RateLimitedExecutorError):  # noqa: N818  # an instruction, as StopIteration is, and not a mishap
     """Raise it in a task to retry the task later, through the limiter, under the ``retry`` policy.
 
-    After the last attempt, the task fails with this exception.
+    After the last attempt, the task fails with this exception. A durable task can raise ``Snooze``, which counts no attempt.
 
     Args:
         after: the least number of seconds to wait, >= 0, such as a server's Retry-After; back-off and jitter are added.
@@ -192,6 +194,23 @@ class StoreUnavailableError(RateLimitedExecutorError):
 
     def __str__(self) -> str:
         return f"{self.store}: {self.reason}"
+
+
+class DuplicateTaskError(RateLimitedExecutorError):
+    """A durable task was put that exists already, with ``OnDuplicate.REFUSE``.
+
+    Attributes:
+        name: the registered name of its function.
+        id: the id of the existing task.
+    """
+
+    def __init__(self, name: str, id: str) -> None:
+        super().__init__(name, id)
+        self.name = name
+        self.id = id
+
+    def __str__(self) -> str:
+        return f"a task of {self.name} with the same unique arguments exists, {self.id}: catch this, or use OnDuplicate.KEEP"
 
 
 class IllegalTransitionError(RateLimitedExecutorError):

@@ -19,7 +19,7 @@ import pytest
 from ratelimited_executor import kernel
 
 from .core.world import CoreRecord, CountingCalendar
-from .helpers import check_accounting
+from .helpers import check_accounting, extras
 from .peers.binaries import KINDS, find_binary
 from .postgresql import find_programs, new_server
 
@@ -129,8 +129,8 @@ def redis_cluster_server() -> Iterator[RedisCluster]:
 @pytest.fixture(scope="module")
 def browser():
     """One Chromium for all tests of a module; while it runs, no event loop can run in this thread."""
-    from playwright.sync_api import sync_playwright
-
+    with extras():
+        from playwright.sync_api import sync_playwright
     from .browser import ARGUMENTS, find_chromium  # not at the top: it locks a file in a way that Windows does not have
 
     with sync_playwright() as playwright:

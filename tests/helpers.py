@@ -2,7 +2,9 @@
 
 import asyncio
 import contextlib
+from collections.abc import Iterator
 from fractions import Fraction
+from importlib.util import find_spec
 
 import pytest
 from hypothesis import settings
@@ -46,6 +48,17 @@ def redis_peers(**options):
     """Return peers whose server need not be there, or skip the test if there is no client."""
     pytest.importorskip("redis", reason="the extra redis is not installed")
     return RedisPeers("redis://localhost:1", **options)
+
+
+@contextlib.contextmanager
+def extras() -> Iterator[None]:
+    """Skip the test, or the file, if it imports here what the extra ``test`` brings and ``dev`` does not."""
+    try:
+        yield
+    except ImportError as error:
+        if find_spec("fastapi") is not None:  # which no other extra brings: it is an error of ours
+            raise
+        pytest.skip(f"the extra test is not installed: {error}", allow_module_level=True)
 
 
 def skip_without_apsw() -> None:

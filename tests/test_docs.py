@@ -14,7 +14,6 @@ import enum
 import inspect
 import re
 from collections.abc import Iterator
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, get_args
 
@@ -40,10 +39,11 @@ from ratelimited_executor import (
     testing,
     tracing,
 )
-from ratelimited_executor._runtime.limits.policy import Policy
+from ratelimited_executor._runtime.limits.policy import RULES, Policy
 from ratelimited_executor.testing import run_virtual
 
 from .docs.test_programs import is_run_here
+from .helpers import extras
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", ROOT / ".github" / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -76,11 +76,6 @@ def blocks(language: str, pages: list[Path]) -> Iterator[Any]:
                 )
 
 
-def has_extra_test() -> bool:
-    """True if a program finds everything that it imports; the extra ``dev`` is enough for the rest of this file."""
-    return find_spec("fastapi") is not None  # which no other extra brings
-
-
 @pytest.mark.parametrize(
     ("page", "line", "code", "output"),
     [
@@ -103,12 +98,8 @@ def test_python_block_runs_and_prints_what_it_says(
     if "sqlite" in code.lower():
         monkeypatch.chdir(tmp_path)  # a program with SQLite creates files
 
-    try:
-        exec(compile("\n" * line + code, str(page), "exec"), {"__name__": "__main__"})
-    except ImportError as error:
-        if has_extra_test():
-            raise
-        pytest.skip(f"the extra test is not installed: {error}")
+    with extras():
+        exec(compile("\n" * line + code, str(page), "exec", dont_inherit=True), {"__name__": "__main__"})
 
     printed = capsys.readouterr().out
     if output is not None:
@@ -161,6 +152,54 @@ def test_every_page_is_listed_in_the_index() -> None:
     assert [page for page in PAGES if "docs" in page.parts and page != index and page not in listed] == []
 
 
+# Lists that a new policy or order belongs in; "page#heading" is a section, "page|row" the lines that begin so.
+LISTS_OF_POLICIES = [
+    "README.md|- [Rates, policies",
+    "changelog.md",
+    "explanation/policies.md#The same twelve tasks",
+    "explanation/policies.md#The laws",
+    "explanation/policies.md#Slack and margin",
+    "explanation/policies.md#Costs",
+    "explanation/policies.md#With peers",
+    "glossary.md|| policy; rule |",
+    "howto/costs-and-resources.md",
+    "howto/share-between-tenants.md",
+    "reference/executor.md|| `policy` |",
+    "reference/overload.md#Limits of keys",
+    "reference/rates.md",
+]
+LISTS_OF_ORDERS = [
+    "README.md|- [Rates, policies",
+    "changelog.md",
+    "howto/share-between-tenants.md",
+    "reference/rates.md",
+]
+
+
+def lacks(place: str, name: str) -> bool:
+    """True if a list does not have a name."""
+    ((page, sign, mark),) = re.findall(r"^([^#|]*)([#|]?)(.*)$", place)
+    text = (ROOT / "docs" / page).read_text(encoding="utf-8")
+    if sign == "#":
+        text = text.partition(f"\n## {mark}\n")[2].partition("\n## ")[0]
+    elif sign == "|":
+        text = "".join(line for line in text.splitlines() if line.startswith(mark))
+    return re.search(rf"\b{name}\b", text) is None
+
+
+@pytest.mark.parametrize("policy", get_args(Policy), ids=lambda policy: policy.__name__)
+def test_policy_is_in_each_list_of_policies(policy: type) -> None:
+    """Pages that list the policies name each of them, and the kinds of limits in statistics include its own."""
+    assert [place for place in LISTS_OF_POLICIES if lacks(place, policy.__name__)] == []
+    assert not lacks("reference/statistics.md|| `kind` |", RULES[policy].kind)
+
+
+@pytest.mark.parametrize("name", sorted({*orders.__all__} - {"TaskView", "default_order"}))
+def test_order_is_in_each_list_of_orders(name: str) -> None:
+    """Pages that list the orders name each of them."""
+    assert [place for place in LISTS_OF_ORDERS if lacks(place, name)] == []
+
+
 # The reference.
 
 
@@ -191,7 +230,8 @@ def public(name: str) -> Any:
 @pytest.mark.parametrize("name", NAMES)
 def test_public_name_is_in_the_reference(name: str) -> None:
     """The reference mentions each public name, in its text or in a stub."""
-    assert re.search(rf"\b{name}\b", reference_text())
+    is_named = re.search(rf"\b{name}\b", reference_text()) is not None  # an assert of it all would print the reference
+    assert is_named, f"no page of docs/reference names {name}"
 
 
 def test_table_of_modules_names_what_they_have() -> None:
@@ -200,7 +240,8 @@ def test_table_of_modules_names_what_they_have() -> None:
     for home in HOMES:
         (row,) = re.findall(rf"^\| `{home.__name__}` \| (.*)$", page, re.MULTILINE)
         names = set(re.findall(r"`(\w+)`", row))  # none where the row has a link to all of them
-        assert home is exceptions or names in (set(), set(home.__all__)), home
+        unlike = set() if home is exceptions or not names else names ^ set(home.__all__)
+        assert not unlike, home.__name__
 
 
 @pytest.mark.parametrize("name", testing.__all__)
@@ -265,6 +306,7 @@ def test_stub_of_a_class_has_its_members_and_no_others(name: str) -> None:
         expected = {member.name for member in owner}
     if issubclass(owner, tuple):
         expected -= {"count", "index"}
+    assert name in STUBS, f"no ```pyi stub of the class {name} in docs/reference"
     bases = [base for base in owner.__mro__[1:] if name == "FuturesFace" or base.__name__ in abc.__all__]
     inherited = set().union(*map(public_members, bases))
 

@@ -245,6 +245,8 @@ include "_crowd.pxi"
 # Which bodies are here, by the qualified names of the pure ones, in whose place they run.
 
 bodies = {
+    "Admission.look": look_at,
+    "Admission.take": take_counted,
     "BatchSource.count_until": count_until,
     "Bucket.move_survivors": move_survivors,
     "Calendar._split": _split,
@@ -257,6 +259,8 @@ bodies = {
     "LoopFace.call_later": call_later,
     "LoopFace.call_soon": call_soon,
     "PermitGrid._usable_on_grid": _usable_on_grid,
+    "PlainQueue._next_wake": _next_wake,
+    "PlainQueue.admit_record": admit_record,
     "PlainQueue.poll": poll,
     "PlainQueue.take_effect": take_effect,
     "ReadyQueues.head": head,

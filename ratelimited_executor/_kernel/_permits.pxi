@@ -128,13 +128,22 @@ cdef long long count_permits(AdmissionFields admission, double now) except -1:
         if count >= 0 and grid._log is not None:
             count = admitted(grid, <WindowFields>grid._log, count, now_ns)
     if count < 0:
-        return admission.look(now)
+        return pure["Admission.look"](admission, now)
     admission._counted_at = now
     admission.count = count
     if count:
         fits(grid.usable_until_ns, &until_ns)
         admission.usable_until = now + <double>(until_ns - now_ns) / NS
     return count
+
+
+def look_at(AdmissionFields self, double now):
+    return count_permits(self, now)
+
+
+def take_counted(AdmissionFields self, long long count, double now):
+    if self.count:
+        take_permits(self, count, now)
 
 
 cdef long long find_permits(QueueFields self, double now) except -1:
@@ -211,7 +220,7 @@ cdef int take_permits(AdmissionFields admission, long long count, double now) ex
                 number = time_of_number(grid, number if peers == 1 else own(number, rank, peers))
                 admission.next_at = to_loop(admission._timeline, number if number > -UNLIMITED else 0)
             return 0
-    admission.take(count, now)
+    pure["Admission.take"](admission, count, now)
     return 0
 
 

@@ -270,7 +270,7 @@ cdef bint admit(QueueFields self, CalendarFields calendar, object source, object
     cdef double due
     if source is None:
         if (<RecordFields?>item)._options is not None:
-            return admit_record(self, calendar, <RecordFields>item, now)
+            return admit_options(self, calendar, <RecordFields>item, now, True)
         due = (<RecordFields>item)._due
     elif isinstance(source, BucketFields):
         due = (<BucketFields>source).dues.data.as_doubles[<Py_ssize_t>item]
@@ -290,10 +290,10 @@ cdef bint admit(QueueFields self, CalendarFields calendar, object source, object
     return True
 
 
-cdef bint admit_record(QueueFields self, CalendarFields calendar, RecordFields record, double now) except -1:
+cdef bint admit_options(QueueFields self, CalendarFields calendar, RecordFields record, double now, bint is_paid) except -1:
     """Count a record with options as started, and pay for it: ``PlainQueue.admit_record``."""
     if type(record._options) is not KEY_OPTIONS:
-        return (<object>self).admit_record(calendar, record, now, is_paid=True)
+        return pure["PlainQueue.admit_record"](self, calendar, record, now, is_paid=is_paid)
     calendar.opened_count -= 1
     if (<object>self).drops is not None:
         (<object>self).drops.discard(record)
@@ -303,7 +303,15 @@ cdef bint admit_record(QueueFields self, CalendarFields calendar, RecordFields r
     return True
 
 
+def admit_record(QueueFields self, CalendarFields calendar, RecordFields record, double now, *, bint is_paid):
+    return admit_options(self, calendar, record, now, is_paid)
+
+
 # When to ask again.
+
+def _next_wake(QueueFields self, double now, *, bint may_start):
+    return next_wake(self, now, may_start)
+
 
 cdef double next_wake(QueueFields self, double now, bint may_start) except? -1:
     """Return the loop time at which to ask again: ``PlainQueue._next_wake``."""
@@ -317,9 +325,9 @@ cdef double next_wake(QueueFields self, double now, bint may_start) except? -1:
         elif self.is_unlimited and not self.wall.is_pending:
             wake = min(wake, <double>self._note_opening())
         else:
-            return self._next_wake(now, may_start=may_start)
+            return pure["PlainQueue._next_wake"](self, now, may_start=may_start)
         return wake if self.gate is None else self._next_wake_of_keys(now, wake, may_start=True)
-    return self._next_wake(now, may_start=may_start)
+    return pure["PlainQueue._next_wake"](self, now, may_start=may_start)
 
 
 cdef inline bint is_large(CalendarFields calendar) except -1:

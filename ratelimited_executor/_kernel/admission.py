@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any, Final
 
+from ratelimited_executor._kernel.choice import two_bodies
 from ratelimited_executor._kernel.fields import AdmissionFields
 from ratelimited_executor._kernel.sizes import MARGIN_COUNT
 from ratelimited_executor._kernel.timeline import NS
@@ -64,6 +65,7 @@ class Admission(AdmissionFields):
         self.count = 0
         self.next_at = -math.inf
 
+    @two_bodies
     def look(self, now: float) -> int:
         """Count the permits that may be taken at loop time ``now``."""
         now_ns = math.floor(now * NS) + self._timeline.offset_ns  # to_ns(), inlined: every start passes here
@@ -102,6 +104,7 @@ class Admission(AdmissionFields):
             return True
         return False if count > (end - now) * self.per_second + self.usable_max + MARGIN_COUNT else None
 
+    @two_bodies
     def take(self, count: int, now: float) -> None:
         """Use ``count`` of the counted permits for starts at loop time ``now``; does nothing if none are counted."""
         if not self.count:

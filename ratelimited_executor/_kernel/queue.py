@@ -420,6 +420,7 @@ class PlainQueue(Intervals):
         self._tell(due, now)
         return True
 
+    @two_bodies
     def admit_record(self, calendar: Calendar, record: Record, now: float, *, is_paid: bool) -> bool:
         """Count a record as started, and pay for it (without options, only if ``is_paid``); False if it has expired."""
         calendar.opened_count -= 1
@@ -492,6 +493,7 @@ class PlainQueue(Intervals):
 
     # When to ask again.
 
+    @two_bodies
     def _next_wake(self, now: float, *, may_start: bool) -> float:
         """Return the loop time at which to ask again; infinity if only an input can change anything.
 

@@ -202,9 +202,10 @@ class SQLiteFile:
                 )
 
     def _is_at(self, path: str) -> bool:
-        """True if the open file is at a path; False for an empty path."""
+        """True if the file is at a path; False for an empty path."""
         found = _file_of(path)
-        return found is not None and self._file is not None and found[1:] == self._file[1:]
+        mine = _file_of(os.fspath(self._path)) if self._connection is None else self._file
+        return found is not None and mine is not None and found[1:] == mine[1:]
 
     def _close(self) -> None:
         connection, self._connection = self._connection, None

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from .auditing import audit as audit
     from .auditing import worst_window as worst_window
     from .clock import VirtualClock as VirtualClock
+    from .draining import drain as drain
     from .errors import DeadlockError as DeadlockError
     from .errors import RealIOError as RealIOError
     from .errors import TimeLimitError as TimeLimitError
@@ -39,6 +40,7 @@ __all__ = [
     "VirtualLoopFactory",
     "VirtualTimeError",
     "audit",
+    "drain",
     "run_virtual",
     "worst_window",
 ]
@@ -56,6 +58,7 @@ _MODULES = {
     "VirtualLoopFactory": "running",
     "VirtualTimeError": "errors",
     "audit": "auditing",
+    "drain": "draining",
     "run_virtual": "running",
     "worst_window": "auditing",
 }

@@ -8,10 +8,13 @@ from xml.etree import ElementTree
 
 import pytest
 
+from ..helpers import extras
+
 if sys.platform == "win32":
     pytest.skip("there are no terminals to be had", allow_module_level=True)
 
-import pyte
+with extras():
+    import pyte
 
 DOCS = Path(__file__).parents[2] / "docs"
 SVG = "{http://www.w3.org/2000/svg}"

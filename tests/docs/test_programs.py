@@ -14,6 +14,8 @@ from pathlib import Path
 
 import pytest
 
+from ..helpers import extras
+
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 TUTORIAL = ROOT / "docs" / "tutorial.md"
@@ -45,10 +47,10 @@ def parameters(pages: list[Path]) -> list[object]:
 
 
 def run(code: str, directory: Path) -> subprocess.CompletedProcess[str]:
-    """Run a program from a file in a directory, in a Python process of its own."""
+    """Run a program from a file in a directory, in a Python process of its own; skip the test if it lacks an extra."""
     (directory / "program.py").write_text(code, encoding="utf-8")
     (directory / "examples").symlink_to(ROOT / "examples", target_is_directory=True)
-    return subprocess.run(
+    ended = subprocess.run(
         [sys.executable, "program.py"],
         cwd=directory,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
@@ -57,6 +59,11 @@ def run(code: str, directory: Path) -> subprocess.CompletedProcess[str]:
         timeout=100,
         check=False,
     )
+    last = ended.stderr.rstrip().rpartition("\n")[2]
+    with extras():
+        if re.match(r"(ModuleNotFound|Import)Error: ", last):
+            raise ImportError(last)
+    return ended
 
 
 @pytest.mark.parametrize(("code", "output"), parameters([TUTORIAL]))

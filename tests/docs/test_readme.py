@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from ..helpers import extras
+
 if sys.platform == "win32":
     pytest.skip("the browser is found by means that Windows does not have", allow_module_level=True)
 
@@ -37,6 +39,8 @@ def test_nothing_is_cut_on_a_page_of_github(browser, tmp_path):
 
 def test_description_on_pypi_has_no_link_that_leads_nowhere(tmp_path):
     """The description in the metadata is the README without relative links and pictures."""
+    with extras():
+        import hatchling  # the program below needs it
     command = "import sys; from hatchling import build; print(build.prepare_metadata_for_build_wheel(sys.argv[1]))"
     run = subprocess.run(
         [sys.executable, "-c", command, str(tmp_path)], cwd=ROOT, capture_output=True, text=True, check=True

@@ -11,7 +11,10 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("sphinx", reason="the extra docs is not installed")
+from ..helpers import extras
+
+with extras():
+    import sphinx  # the programs below need it
 
 ROOT = Path(__file__).parents[2]
 

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from datetime import timedelta
 from decimal import Decimal
 from fractions import Fraction
+from inspect import signature
 from typing import Any
 
 import pytest
@@ -16,8 +17,10 @@ from ratelimited_executor import (
     RateLimitedExecutor,
     Retry,
     RetryLater,
+    orders,
     simulation,
 )
+from ratelimited_executor._runtime.limits.policy import RULES
 from ratelimited_executor.cycles import MemoryProgress
 from ratelimited_executor.orders import Ageing
 from ratelimited_executor.policies import Adaptive, Paced, Window
@@ -129,6 +132,19 @@ OF_A_VALUE: list[tuple[str, float, Callable[[Any], Any]]] = [
     ("slack", 0.02, lambda v: audit([0, 0.1], rate=10, slack=v).worst_excess),
     ("width", 0.5, lambda v: worst_window([0, 0.5], width=v)),
 ]
+
+
+def test_every_span_of_a_policy_and_of_an_order_is_here() -> None:
+    """The arguments of policies and orders that are spans are in the table."""
+    kinds = [*RULES, *(order for order in map(vars(orders).get, orders.__all__) if isinstance(order, type))]
+    missing = [
+        f"{kind.__name__} {name}"
+        for kind in kinds
+        for name, parameter in signature(kind).parameters.items()
+        if parameter.annotation == "DurationLike"
+        and not any(name == each and isinstance(make(seconds), kind) for each, seconds, make in OF_A_VALUE)
+    ]
+    assert [] == missing
 
 
 def forms(seconds: float) -> list[Any]:

@@ -4,12 +4,14 @@ import asyncio
 import collections
 import itertools
 import random
+from inspect import isfunction
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ratelimited_executor import Burst, Paced, Pacing, RateLimitedExecutor, TaskState, Window, default_order
+from ratelimited_executor import Burst, Paced, Pacing, RateLimitedExecutor, TaskState, Window, default_order, orders
+from ratelimited_executor._core.order import ordering
 from ratelimited_executor.orders import Ageing, Fair, earliest_due_first, latest_due_first
 from ratelimited_executor.testing import audit, run_virtual
 
@@ -332,6 +334,13 @@ def test_ageing_orders_by_the_due_time_less_its_seconds_for_each_step(tasks, sec
 # Changing the order.
 
 ORDERS = [default_order, Fair(), Ageing(3), Fair(lambda task: task.name), latest_due_first, earliest_due_first]
+
+
+def test_every_order_is_public_and_tested():
+    """Each order is in the public module, and one of those that are changed while a backlog waits."""
+    public = {name: getattr(orders, name) for name in orders.__all__ if name != "TaskView"}
+    assert {"Fair", *ordering.__all__} - {"Order", "TaskClass", "TaskView"} == set(public)
+    assert set() == set(public.values()) - {*map(type, ORDERS), *filter(isfunction, ORDERS)}
 
 
 @pytest.mark.slow

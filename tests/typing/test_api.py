@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from ..helpers import extras
+
 API = Path(__file__).with_name("api.py")
 CHECKED = [API, API.with_name("seams.py")]
 
@@ -13,6 +15,8 @@ CHECKED = [API, API.with_name("seams.py")]
 @pytest.fixture(scope="module")
 def report(tmp_path_factory: pytest.TempPathFactory) -> str:
     """Run mypy once."""
+    with extras():
+        import mypy  # the program below needs it
     config = tmp_path_factory.mktemp("mypy") / "mypy.ini"
     config.write_text("[mypy]\nstrict = True\nwarn_unused_ignores = True\n", encoding="utf-8")
     command = [

@@ -79,6 +79,7 @@ class Taking:
         if self.is_full:
             return False
         self.taken.append(task)
+        task.state = DurableState.CLAIMED  # now: it may have several entries, since it was changed
         self.is_full = len(self.taken) == self.claim.count
         return True
 
@@ -182,19 +183,21 @@ class ReadyTasks:
                         break
                     visited.append(key)
                     if key not in taking.claim.full_keys:
-                        self._take_of_key(level.heaps[key], taking, turns.quota(priority, key), until_us)
+                        quota = turns.quota(priority, key)
+                        self._take_of_key(level.heaps[key], taking, priority, quota, until_us)
                 level.tidy(visited)
                 if not level.keys:
                     del levels[priority]
                 if taking.is_full or taking.is_more:
                     return
 
-    def _take_of_key(self, heap: list[tuple[int, int]], taking: Taking, quota: int, until_us: float) -> None:
+    def _take_of_key(
+        self, heap: list[tuple[int, int]], taking: Taking, priority: float, quota: int, until_us: float
+    ) -> None:
         left: list[tuple[int, int]] = []
         while heap and not taking.is_full:
             due_us, number = heap[0]
-            task = self._tasks.get(number)
-            if task is not None and task.state is DurableState.READY and task.due_us == due_us:
+            if (task := self._current((-priority, due_us, number))) is not None:
                 if due_us > until_us or not taking.is_within(task):
                     break
                 if not taking.is_wanted(task):
@@ -222,17 +225,17 @@ class ReadyTasks:
     def _collect(self) -> None:
         """Keep READY tasks in one heap."""
         levels, self._levels = self._levels, None
-        for level in (levels or {}).values():
+        for priority, level in (levels or {}).items():
             for heap in level.heaps.values():
                 for due_us, number in heap:
-                    task = self._tasks.get(number)
-                    if task is not None and task.state is DurableState.READY and task.due_us == due_us:
+                    if (task := self._current((-priority, due_us, number))) is not None:
                         self.push(task)
 
     def _pop(self) -> Task | None:
         return self._current(heappop(self._heap))
 
     def _current(self, rank: tuple[float, int, int]) -> Task | None:
+        """Return the task of an entry; None if it has left the state, or has another entry since it was changed."""
         task = self._tasks.get(rank[2])
         is_current = task is not None and task.state is DurableState.READY and _rank(task) == rank
         return task if is_current else None

@@ -16,6 +16,12 @@ Losses
     are not recorded, as that would cost a call for each task, so the first loss of a task proves nothing. From then on
     its process records each start before it happens, and further losses count only for claims that were started.
 
+Unique tasks
+    A unique key has a row with the id of the task that was put last with it, and when that one's period ends. So nothing
+    is done at the end of a task: a row counts while its task exists in a state that counts, or within the period. Then
+    the end is known by its id, which is remembered; a task that was cancelled leaves none. Tasks that are dead letters,
+    cancelled or expired count only within a period. Rows that no longer count are deleted some time later.
+
 Repetitions
     A repetition has a row, with the occurrence that was placed last. Its next one is placed by any process that declares
     the repetition, once that one has ended, and never at or before the time of that one: so it is known that a cancelled
@@ -27,7 +33,8 @@ Lanes
     second claim in a lane, whatever owners do, and no lease of a lane to lose. When the head goes, the task with the
     smallest place follows. The place is the time at which a task becomes due. A task that was due when it was put has a
     place at least as large as those before it, even if the clock was set back in between. A head that is not due yet
-    gives way to a task that is due earlier, unless the head is being retried and blocks.
+    gives way to a task that is due earlier, unless the head is being retried, or was snoozed, and blocks. A snoozed task
+    that blocks keeps its lane by its place: 0, before all others.
 
 Pauses
     See ``pauses.py``. A head that is set aside stays the head of its lane.
@@ -46,9 +53,11 @@ from ratelimited_executor._core.durable.tasks import (
     Beat,
     Claimed,
     Claims,
+    Duplicate,
     DurableState,
     End,
     LaneRow,
+    OnDuplicate,
     Placed,
     Placement,
     Ref,
@@ -61,7 +70,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Sequence
 
     from ratelimited_executor._core.durable.pauses import Pause, PauseRow
-    from ratelimited_executor._core.durable.tasks import Claim, NewTask, Occurrence, TaskOutcome
+    from ratelimited_executor._core.durable.tasks import Claim, NewTask, Occurrence, TaskOutcome, UniqueKey
 
 __all__ = ["REMEMBERED_US", "TaskTable", "is_outdated", "is_past", "vouched"]
 
@@ -118,6 +127,7 @@ class TaskTable:
         self._queues: defaultdict[str, _Queue] = defaultdict(lambda: _Queue(ReadyTasks(self._tasks)))
         self._repetitions: dict[str, _Repetition] = {}
         self._pauses: dict[str, tuple[int, int | None]] = {}  # text -> since when, and its end
+        self._unique: dict[str, tuple[str, int]] = {}  # key -> id of the last task, end of its period
         self._expiring: list[tuple[int, int]] = []  # a heap of (expiry, number) of tasks that were READY
         self._last_number = 0
         self._vouched_us = 0
@@ -125,8 +135,11 @@ class TaskTable:
 
     # Putting and running tasks
 
-    def put(self, now_us: int, tasks: Sequence[NewTask]) -> list[bool]:
-        """Add tasks; return for each True if it is new, False if its id exists or did until recently."""
+    def put(self, now_us: int, tasks: Sequence[NewTask]) -> list[bool | Duplicate]:
+        """Add tasks; return for each True if it is new, False if its id exists or did until recently.
+
+        If its unique key has a task, a :class:`Duplicate`.
+        """
         return [self._put_one(now_us, new) for new in tasks]
 
     def join(self, now_us: int, owner: str, lease_us: int, *, former: str = "", held: Collection[Ref] = ()) -> bool:
@@ -194,7 +207,6 @@ class TaskTable:
             late = self._set_aside(taking.taken, pauses)
             taking.taken = [task for task in taking.taken if task.number not in late]
         for task in taking.taken:
-            task.state = DurableState.CLAIMED
             task.token += 1
             task.owner = claim.owner
             owner.claimed[task.number] = task
@@ -325,17 +337,50 @@ class TaskTable:
 
     # The rules
 
-    def _put_one(self, now_us: int, new: NewTask) -> bool:
+    def _put_one(self, now_us: int, new: NewTask) -> bool | Duplicate:
+        if new.unique is not None and (duplicate := self._duplicate(now_us, new, new.unique)) is not None:
+            return duplicate
         if new.id in self._numbers or new.id in self._ended:
             return False
+        if new.unique is not None:
+            self._unique[new.unique.key] = new.id, new.unique.until(now_us)
         self._last_number += 1
-        due_us = now_us + new.delay_us if new.due_us is None else new.due_us
+        due_us = new.due_at(now_us)
         task = Task(self._last_number, new, now_us, was_due=due_us <= now_us)
         task.set_due(due_us)
         self._tasks[task.number] = task
         self._numbers[new.id] = task.number
         self._join_lane(now_us, task)
         return True
+
+    def _duplicate(self, now_us: int, new: NewTask, unique: UniqueKey) -> Duplicate | None:
+        """Find the task that exists with a unique key, and change it if asked for; None if none counts."""
+        task_id, until_us = self._unique.get(unique.key, ("", 0))
+        number = self._numbers.get(task_id)
+        task = None if number is None else self._tasks[number]
+        if task is not None and _counts(task, now_us, unique):
+            is_changed = unique.is_changing and task.state is not DurableState.CLAIMED
+            if is_changed:
+                self._change(now_us, task, new, unique)
+            return Duplicate(task_id, is_changed)
+        is_known = task_id in self._ended if task is None else not task.is_cancelled
+        is_within = is_known and unique.is_within_period(now_us, until_us)
+        return Duplicate(task_id, is_changed=False) if is_within else None
+
+    def _change(self, now_us: int, task: Task, new: NewTask, unique: UniqueKey) -> None:
+        """Give a waiting task what a later put asks for."""
+        priority = max(task.new.priority, new.priority)
+        task.new = task.new._replace(body=new.body, cost=new.cost, priority=priority)
+        is_tried = task.attempt_count > 0 or task.state in (DurableState.UNKNOWN, DurableState.PAUSED)
+        if unique.on_duplicate is OnDuplicate.DEBOUNCE and not is_tried:
+            task.set_due(unique.limited(new.due_at(now_us), task.put_us, now_us))
+            task.was_due = task.due_us <= now_us
+            lane = None if task.new.lane is None else self._lanes[task.new.lane]
+            if lane is not None and lane.head is task:
+                lane.head = None
+            self._join_lane(now_us, task)
+        elif task.state is DurableState.READY:
+            self._enter(task, DurableState.READY)  # by its new priority
 
     def _join_lane(self, now_us: int, task: Task) -> None:
         """Move a task to SCHEDULED, or into its lane."""
@@ -474,6 +519,8 @@ class TaskTable:
             self._enter(task, DurableState.READY)
         elif end is End.UNKNOWN:
             self._enter(task, DurableState.UNKNOWN)
+        elif end is End.SNOOZED:
+            self._postpone(now_us, task, outcome.delay_us, keeps_lane=task.new.is_blocking)
         else:
             self._fail(now_us, task, outcome)
         return True
@@ -481,17 +528,19 @@ class TaskTable:
     def _fail(self, now_us: int, task: Task, outcome: TaskOutcome) -> None:
         task.attempt_count += 1
         task.error = outcome.error
-        lane = None if task.new.lane is None else self._lanes[task.new.lane]
-        is_skipped = lane is not None and not task.new.is_blocking
         if outcome.end is End.DEAD:
             task.state = DurableState.DEAD
-            if is_skipped:
+            if not task.new.is_blocking:
                 self._leave_lane(now_us, task)
             return
-        task.set_due(now_us + outcome.delay_us)
-        task.place_us = task.due_us
+        self._postpone(now_us, task, outcome.delay_us)
+
+    def _postpone(self, now_us: int, task: Task, delay_us: int, *, keeps_lane: bool = False) -> None:
+        lane = None if task.new.lane is None else self._lanes[task.new.lane]
+        task.set_due(now_us + delay_us)
+        task.place_us = 0 if keeps_lane else task.due_us
         task.was_due = False
-        if lane is not None and is_skipped:
+        if lane is not None and not task.new.is_blocking:
             self._fall_behind(lane, task)
             self._leave_lane(now_us, task)
         else:
@@ -570,6 +619,12 @@ class TaskTable:
         self._last_beat_us = now_us
         while self._ended and self._ended[first := next(iter(self._ended))] + REMEMBERED_US <= self._vouched_us:
             del self._ended[first]
+        if len(self._unique) > 2 * len(self._tasks) + 1000:
+            self._unique = {
+                key: (task_id, until_us)
+                for key, (task_id, until_us) in self._unique.items()
+                if task_id in self._numbers or until_us > now_us - REMEMBERED_US
+            }
 
     def _give_back(self, now_us: int, owner: str, *, is_lost: bool) -> None:
         for task in list(self._owners[owner].claimed.values()):
@@ -631,6 +686,13 @@ def is_past(asked: Occurrence, last_id: str, last_due_us: int, is_other: bool, i
 
 def _placed(placement: Placement, last: Occurrence) -> Placed:
     return Placed(placement, last.task.id, last.task.due_us or 0)
+
+
+def _counts(task: Task, now_us: int, unique: UniqueKey) -> bool:
+    """True if a task makes others with its unique key duplicates: one that will run, or runs."""
+    if task.state is DurableState.CLAIMED:
+        return unique.while_running and not task.is_cancelled
+    return task.state is not DurableState.DEAD and (task.expires_us is None or task.expires_us > now_us)
 
 
 def _gives_way(head: Task) -> bool:

@@ -3,7 +3,7 @@
 States and moves::
 
     put ──┬─▶ SCHEDULED ── due ──▶ READY ── claim ──▶ CLAIMED ──┬─▶ done, cancelled or expired: gone
-          │       ▲                  ▲                          ├─▶ SCHEDULED   failed, and is retried
+          │       ▲                  ▲                          ├─▶ SCHEDULED   failed, and is retried; or snoozed
           │       └──────────┬───────┘                          ├─▶ READY       released, or its process has died
           └─▶ BEHIND ── it becomes the head of its lane         ├─▶ UNKNOWN     its function is not registered there
                                                                 └─▶ DEAD        failed for the last time
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 __all__ = [
+    "CHANGING",
     "NO_KEY",
     "SIZE_MAX",
     "SPAN_MAX",
@@ -38,12 +39,14 @@ __all__ = [
     "Claim",
     "Claimed",
     "Claims",
+    "Duplicate",
     "Durability",
     "DurableState",
     "End",
     "LaneRow",
     "NewTask",
     "Occurrence",
+    "OnDuplicate",
     "Placed",
     "Placement",
     "Ref",
@@ -51,6 +54,7 @@ __all__ = [
     "TaskOutcome",
     "TaskRow",
     "Turns",
+    "UniqueKey",
     "key_from",
 ]  # fmt: skip
 
@@ -106,6 +110,71 @@ class DurableState(IntEnum):
         return format(str(self), spec)
 
 
+class OnDuplicate(Enum):
+    """What a unique put does if its task exists already. A task that a process has claimed is never changed."""
+
+    KEEP = "keep"
+    """The existing task stays as it is."""
+    REFUSE = "refuse"
+    """The existing task stays as it is, and the put raises ``DuplicateTaskError``."""
+    REPLACE = "replace"
+    """A waiting task takes the arguments and the cost of the put, and its priority if that is larger."""
+    DEBOUNCE = "debounce"
+    """As REPLACE, and a task that has not been tried yet also takes the due time of the put."""
+
+
+CHANGING: Final = frozenset({OnDuplicate.REPLACE, OnDuplicate.DEBOUNCE})
+"""Under these, a put changes the existing task if it waits."""
+
+
+class UniqueKey(NamedTuple):
+    """What makes a task unique: of the tasks with one key, only one waits.
+
+    Attributes:
+        key: the key, in the whole store; without NUL.
+        period_us: how long after its put a task counts, whatever has become of it, unless it was cancelled; 0 if only
+            while it exists. At most ``REMEMBERED_US``, and the task is named: its end is looked up.
+        while_running: True if a claimed task counts; otherwise another may be put beside it.
+        on_duplicate: what becomes of the existing task; a store takes REFUSE for KEEP.
+        delay_max_us: how long after its put a task may be due at most, by DEBOUNCE; None for no limit.
+    """
+
+    key: str
+    period_us: int = 0
+    while_running: bool = True
+    on_duplicate: OnDuplicate = OnDuplicate.KEEP
+    delay_max_us: int | None = None
+
+    @property
+    def is_changing(self) -> bool:
+        """True if a waiting task is changed."""
+        return self.on_duplicate in CHANGING
+
+    def until(self, now_us: int) -> int:
+        """Return the end of the period of a task that is put now; 0 if it has none."""
+        return now_us + self.period_us if self.period_us else 0
+
+    def is_within_period(self, now_us: int, until_us: int) -> bool:
+        """True if now is in the period that ends at a time; not if the clock was set back to before that period."""
+        return until_us - self.period_us <= now_us < until_us
+
+    def limited(self, due_us: int, put_us: int, now_us: int) -> int:
+        """Return the due time of a task that is debounced, and was put at a time."""
+        return due_us if self.delay_max_us is None else min(due_us, max(now_us, put_us + self.delay_max_us))
+
+
+class Duplicate(NamedTuple):
+    """The answer to a put whose task exists already, by its unique key.
+
+    Attributes:
+        id: the id of that task.
+        is_changed: True if the put has changed it.
+    """
+
+    id: str
+    is_changed: bool
+
+
 class NewTask(NamedTuple):
     """A task to put into a store.
 
@@ -123,7 +192,8 @@ class NewTask(NamedTuple):
         is_blocking: True if its lane waits while it is retried, and while it is a dead letter.
         key: its key in the executor, encoded; None for none.
         cost: its cost in the executor, encoded; None for one permit.
-        is_named: True if the user chose the id, which is then remembered for a while after the task's end.
+        is_named: True if the id is remembered for a while after the task's end, as the user chose it, or it has a period.
+        unique: what makes it unique; None if nothing does. Its id is new then.
     """
 
     id: str
@@ -140,6 +210,11 @@ class NewTask(NamedTuple):
     key: str | None = None
     cost: str | None = None
     is_named: bool = False
+    unique: UniqueKey | None = None
+
+    def due_at(self, now_us: int) -> int:
+        """Return when it is due, if it is put now."""
+        return now_us + self.delay_us if self.due_us is None else self.due_us
 
 
 class Ref(NamedTuple):
@@ -283,6 +358,8 @@ class End(Enum):
     """The task did not start in time, and is deleted."""
     CANCELLED = "cancelled"
     """The task was cancelled, and is deleted."""
+    SNOOZED = "snoozed"
+    """The task asked to run later: it is due again after a delay, and no attempt is counted."""
 
 
 class TaskOutcome(NamedTuple):
@@ -291,7 +368,7 @@ class TaskOutcome(NamedTuple):
     Attributes:
         ref: the claim.
         end: how it ended.
-        delay_us: the time until it is due again, for RETRY and RELEASED.
+        delay_us: the time until it is due again, for RETRY and SNOOZED.
         error: the error of the attempt, for RETRY and DEAD.
     """
 

@@ -11,6 +11,9 @@ There are two contracts, because they are used differently. A :class:`Limit` dec
 remembers it. ``Permits`` (``_kernel/contracts.py``) is the contract with the queue: permits are counted once and taken
 many times, so a plain start costs a few attribute reads. ``CombinedPermits`` combines several limits into permits.
 
+A limit may forget what has lapsed by the time that it is given. So it is given the present only, and a question as of a
+later time goes to a copy, which :meth:`Limit.trial` returns. A forecast as of the present changes no later answer.
+
 As in ``collections.abc``, a limit implements the abstract methods and inherits defaults for the others.
 """
 
@@ -138,7 +141,7 @@ class Limit(ABC):
     # The limit itself.
 
     def trial(self, time_ns: Callable[[], int]) -> Self:  # noqa: ARG002  # for those that read a clock
-        """Return a copy for questions about the future: a limit forgets what has lapsed by the time it is asked about.
+        """Return a copy for questions as of later times, which leave the limit itself as it is.
 
         Args:
             time_ns: returns the time that the copy is asked about: the present at first.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any, Final, Protocol
 
-__all__ = ["Codec", "JSONCodec", "check_codec"]
+__all__ = ["Codec", "JSONCodec", "check_codec", "check_keys"]
 
 _ENCODER: Final = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 _SCAN: Final[Any] = json.JSONDecoder().scan_once  # type: ignore[attr-defined]  # json.loads() checks more first
@@ -36,11 +36,13 @@ class JSONCodec:
 
     A tuple arrives as a list. Other values that ``json`` would change silently, or write as invalid JSON, are refused:
     NaN and infinity, and dict keys that are not strings.
+
+    With this codec, and subclasses of it, arguments whose annotations are other known types are converted before and after.
     """
 
     def dumps(self, arguments: Any, /) -> bytes:
         """Return the arguments as JSON in UTF-8."""
-        _check_keys(arguments)
+        check_keys(arguments)
         return _ENCODER.encode(arguments).encode()
 
     def loads(self, body: bytes, /) -> Any:
@@ -60,7 +62,7 @@ def check_codec(codec: Any) -> Codec:
     return codec  # type: ignore[no-any-return]  # just checked
 
 
-def _check_keys(value: Any) -> None:
+def check_keys(value: Any) -> None:
     """Refuse dict keys that are not strings, in a list or a dict and everything nested in it."""
     if isinstance(value, dict):
         for key in value:
@@ -71,4 +73,4 @@ def _check_keys(value: Any) -> None:
         value = value.values()
     for item in value:
         if isinstance(item, (dict, list, tuple)):
-            _check_keys(item)
+            check_keys(item)

@@ -20,15 +20,19 @@ from ratelimited_executor._runtime.arguments import (
     seconds_of,
     wall_of,
 )
+from ratelimited_executor._runtime.durable.codec import JSONCodec
+from ratelimited_executor._runtime.durable.typed import TypedArguments
+from ratelimited_executor._runtime.durable.unique import key_of_call, unique_of
 from ratelimited_executor._runtime.repeat.retrying import check_retry
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from datetime import datetime
 
-    from ratelimited_executor._core.durable.tasks import DurableState, TaskRow
+    from ratelimited_executor._core.durable.tasks import DurableState, TaskRow, UniqueKey
     from ratelimited_executor._core.durations import DurationLike
     from ratelimited_executor._runtime.durable.codec import Codec
+    from ratelimited_executor._runtime.durable.unique import Unique
     from ratelimited_executor.abc import TaskStore
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -54,6 +58,10 @@ class Putter(Protocol):
 
     async def put(self, task: NewTask, *, connection: Any = None) -> DurableRef:
         """Put a task into the store."""
+        ...
+
+    def put_sync(self, task: NewTask, *, connection: Any = None) -> DurableRef:
+        """Put a task into the store, from code without asyncio."""
         ...
 
     async def cancel(self, *ids: str) -> int:
@@ -94,6 +102,7 @@ class PutOptions(TypedDict, total=False):
     id: str | None
     key: str | int | None
     cost: int | Mapping[str, int] | None
+    unique: Unique | bool | None
     connection: Any
 
 
@@ -105,15 +114,17 @@ class DurableRef:
 
     Attributes:
         id: the id of the task.
-        created: True if the put created it, False if its id existed; None if it was not put here.
+        created: True if the put created it, False if it existed, by its id or by ``unique=``; None if it was not put here.
+        changed: True if the put has changed the existing task.
     """
 
-    __slots__ = ("_tasks", "created", "id")
+    __slots__ = ("_tasks", "changed", "created", "id")
 
-    def __init__(self, tasks: Putter, id: str, created: bool | None = None) -> None:
+    def __init__(self, tasks: Putter, id: str, created: bool | None = None, *, changed: bool = False) -> None:
         self._tasks = tasks
         self.id = id
         self.created = created
+        self.changed = changed
 
     async def state(self) -> DurableState | None:
         """Return the state of the task; None if it has ended, or never existed."""
@@ -139,7 +150,7 @@ class DurableRef:
 
     def __repr__(self) -> str:
         how = {True: ", created", False: ", duplicate", None: ""}[self.created]
-        return f"DurableRef({self.id!r}{how})"
+        return f"DurableRef({self.id!r}{', changed' if self.changed else how})"
 
 
 class DurableFunction(Generic[P, R]):
@@ -188,6 +199,7 @@ class DurableFunction(Generic[P, R]):
         if taken:
             raise TypeError(f"fn must have no parameter {min(taken)!r}, an option of put(): rename it in {self.name}")
         self._positional = _positional_counts(self._signature)
+        self._typed = TypedArguments(fn, self._signature)
         self._fn = fn
         self._priority = number_of("priority", priority)
         self._expires_us = None if expires is None else us_of("expires", seconds_of("expires", expires))
@@ -215,13 +227,36 @@ class DurableFunction(Generic[P, R]):
             id: identifies the task: a second put with the same id does nothing, until a day after the task's end.
             key: as for :meth:`RateLimitedExecutor.schedule`: a str or an int.
             cost: as for :meth:`RateLimitedExecutor.schedule`.
+            unique: True if nothing is to be put while a task of this function with equal arguments exists; or a
+                :class:`Unique`, to compare some of them, for a period, or to change the existing task. The reference is
+                then that of the existing task.
 
         Raises:
+            DuplicateTaskError: if the task exists, under ``OnDuplicate.REFUSE``.
             TypeError: if the arguments do not fit the function or cannot be encoded, or an option has a wrong type.
             ValueError: if an option is out of range, or the encoded arguments exceed 256 KiB.
             StoreUnavailableError: if the store could not complete the put.
         """
         return await self._tasks.put(self.new(*args, **kwargs), connection=connection)
+
+    def put_sync(self, *args: Any, connection: Any = None, **kwargs: Any) -> DurableRef:
+        """Put a call into the store as :meth:`put` does, from code without asyncio, and return once it is durable.
+
+        The first put of a process opens the store once more, in a thread of its own, until the interpreter exits. A store
+        that exists on one event loop only (``MemoryStore``, or ``RedisStore`` with a client) must be open there.
+
+        Args:
+            args: as for :meth:`put`.
+            connection: a blocking connection to the store's database, in whose open transaction the task is put.
+            kwargs: as for :meth:`put`.
+
+        Raises:
+            TypeError: as for :meth:`put`.
+            ValueError: as for :meth:`put`.
+            StoreUnavailableError: if the store cannot be opened, or could not complete the put.
+            RuntimeError: in a thread that runs an event loop: use ``await put()``; or if the store must be open and is not.
+        """
+        return self._tasks.put_sync(self.new(*args, **kwargs), connection=connection)
 
     def new(self, *args: Any, **kwargs: Any) -> NewTask:
         """Return the task that :meth:`put` would put, for :meth:`DurableTasks.put_many`."""
@@ -234,10 +269,11 @@ class DurableFunction(Generic[P, R]):
             except TypeError as error:
                 raise TypeError(f"{self.name}: {error}") from None
         try:
-            body = self._tasks.codec.dumps([args, kwargs])
+            arguments = self._arguments(args, kwargs)
+            body = self._tasks.codec.dumps(arguments)
         except (TypeError, ValueError) as error:
             kind = TypeError if isinstance(error, TypeError) else ValueError
-            raise kind(f"the arguments of {self.name} cannot be encoded: {error}") from error
+            raise kind(f"the arguments of {self.name} cannot be encoded: {error}{self._typed.remedy}") from error
         if not isinstance(body, bytes):
             raise TypeError(f"codec must return bytes, got {type(body).__name__} for the arguments of {self.name}")
         if len(body) > _BODY_MAX:
@@ -245,11 +281,25 @@ class DurableFunction(Generic[P, R]):
                 f"the arguments of {self.name} must have at most {_BODY_MAX:,} bytes, got {len(body):,}: store the data elsewhere, "
                 "and pass a reference"
             )
-        return self._new(body, **options)
+        unique = unique_of("unique", options.pop("unique", None))
+        scope = (self._tasks.queue, self.name, self.version)
+        key = None if unique is None else key_of_call(unique, self._signature, scope, *arguments[:2])
+        return self._new(body, key, **options)
+
+    def load(self, body: bytes) -> tuple[Any, Any]:
+        """Return the positional and the keyword arguments of a task."""
+        args, kwargs, *typed = self._tasks.codec.loads(body)
+        return self._typed.read(args, kwargs, typed[0]) if typed else (args, kwargs)
+
+    def _arguments(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
+        """Return what the codec encodes; one that is not of JSON gets the arguments as they are."""
+        is_typed = self._typed.is_needed and isinstance(self._tasks.codec, JSONCodec)
+        return self._typed.write(args, kwargs) if is_typed else [args, kwargs]
 
     def _new(
         self,
         body: bytes,
+        unique: UniqueKey | None,
         *,
         delay: Any = None,
         at: Any = None,
@@ -262,6 +312,8 @@ class DurableFunction(Generic[P, R]):
     ) -> NewTask:
         if at is not None and delay is not None:
             raise TypeError("put() takes delay= or at=, not both")
+        if id is not None and unique is not None:
+            raise TypeError("put() takes id= or unique=, not both: an id is unique by itself")
         expires_us = self._expires_us
         if expires is not _OPTIONS:
             expires_us = None if expires is None else us_of("expires", seconds_of("expires", expires))
@@ -279,7 +331,8 @@ class DurableFunction(Generic[P, R]):
             is_blocking=self._is_blocking,
             key=key_text(key),
             cost=_cost_text(cost),
-            is_named=id is not None,
+            is_named=id is not None or (unique is not None and unique.period_us > 0),
+            unique=unique,
         )
 
     def __repr__(self) -> str:

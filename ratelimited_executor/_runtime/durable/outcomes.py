@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ratelimited_executor._core.durable.tasks import SPAN_MAX, End, TaskOutcome
 from ratelimited_executor._core.repeat.retries import Retry
+from ratelimited_executor._runtime.durable.snooze import Snooze
 from ratelimited_executor._runtime.log import LOGGER
 from ratelimited_executor._runtime.repeat.retrying import pause_before_retry
 from ratelimited_executor.exceptions import TaskDroppedError, TaskExpiredError
@@ -35,6 +36,7 @@ def outcome_of(
     is_unwanted: bool,
     is_given_up: bool,
     now: float,
+    wall: float,
     numbers: RandomNumbers,
 ) -> TaskOutcome:
     """Decide how a claim ends.
@@ -46,16 +48,17 @@ def outcome_of(
         is_unwanted: True if the task was cancelled in the store.
         is_given_up: True if this process cancelled the attempt, to release its task.
         now: the loop time.
+        wall: the time by the wall clock.
         numbers: the source of jitter.
     """
     ref = claimed.ref
     error = RuntimeError("the attempt was cancelled") if handle.cancelled() else handle.exception()
-    if error is None:
-        return TaskOutcome(ref, End.DONE)
-    if is_unwanted:
-        return TaskOutcome(ref, End.CANCELLED)
+    if error is None or is_unwanted:
+        return TaskOutcome(ref, End.DONE if error is None else End.CANCELLED)
     if handle.cancelled() and is_given_up:
         return TaskOutcome(ref, End.RELEASED)
+    if isinstance(error, Snooze):
+        return TaskOutcome(ref, End.SNOOZED, delay_us=round(error.seconds(wall) * _US))
     is_unstarted = handle.started_at is None
     if isinstance(error, LeaseOverError) or (is_unstarted and isinstance(error, TaskDroppedError)):
         return TaskOutcome(ref, End.RELEASED)

@@ -6,15 +6,17 @@ import asyncio
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
-from ratelimited_executor._core.durable.tasks import SIZE_MAX
+from ratelimited_executor._core.durable.tasks import SIZE_MAX, NewTask, OnDuplicate
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from ratelimited_executor._core.durable.tasks import NewTask
+    from ratelimited_executor._core.durable.tasks import Duplicate
     from ratelimited_executor.abc import TaskStore
 
-__all__ = ["Putting"]
+__all__ = ["Chunk", "Putting", "is_refusing"]
+
+_CHUNK: Final = 1000  # tasks of put_many that share a transaction
 
 _BATCH: Final = 500
 """Tasks of one transaction; with more of them the cost of the commit no longer matters."""
@@ -31,6 +33,38 @@ def batch_end(tasks: Iterable[NewTask], count: int) -> int:
     return end
 
 
+def is_refusing(task: NewTask) -> bool:
+    """True if the put of a duplicate raises."""
+    return task.unique is not None and task.unique.on_duplicate is OnDuplicate.REFUSE
+
+
+class Chunk:
+    """The next tasks of many that are put, as many as share a transaction.
+
+    Attributes:
+        tasks: those added since the last full chunk.
+    """
+
+    def __init__(self) -> None:
+        self.tasks: list[NewTask] = []
+        self._size = 0
+
+    def add(self, task: NewTask) -> list[NewTask]:
+        """Add a task; return those that are to be put now, if they are enough."""
+        if not isinstance(task, NewTask):
+            raise TypeError(f"tasks must be what new() of a durable function returns, got {task!r}")
+        if is_refusing(task):
+            raise TypeError("put_many() puts the others if it finds a duplicate: use OnDuplicate.KEEP, or put()")
+        full: list[NewTask] = []
+        self._size += len(task.body)
+        if self.tasks and self._size > SIZE_MAX:
+            full, self.tasks, self._size = self.tasks, [], len(task.body)
+        self.tasks.append(task)
+        if len(self.tasks) == _CHUNK:
+            full, self.tasks, self._size = self.tasks, [], 0
+        return full
+
+
 class Putting:
     """Puts tasks into a store, in batches of concurrent puts.
 
@@ -43,16 +77,16 @@ class Putting:
 
     def __init__(self, store: TaskStore) -> None:
         self._store = store
-        self._waiting: list[tuple[NewTask, asyncio.Future[bool]]] = []
+        self._waiting: list[tuple[NewTask, asyncio.Future[bool | Duplicate]]] = []
         self._flushing: asyncio.Task[None] | None = None
 
-    async def put(self, task: NewTask) -> bool:
-        """Return once a task is durable: True if it is new, False for a duplicate.
+    async def put(self, task: NewTask) -> bool | Duplicate:
+        """Return the store's answer once a task is durable: True if it is new.
 
         After a cancellation it is unknown if the task was put.
         """
         loop = asyncio.get_running_loop()
-        done: asyncio.Future[bool] = loop.create_future()
+        done: asyncio.Future[bool | Duplicate] = loop.create_future()
         self._waiting.append((task, done))
         if self._flushing is None:
             self._flushing = loop.create_task(self._flush(), name="durable puts")
@@ -72,7 +106,7 @@ class Putting:
         finally:
             self._flushing = None
 
-    async def _commit(self, batch: list[tuple[NewTask, asyncio.Future[bool]]]) -> None:
+    async def _commit(self, batch: list[tuple[NewTask, asyncio.Future[bool | Duplicate]]]) -> None:
         try:
             created = await self._store.put([task for task, _ in batch])
         except BaseException as error:  # waiters must learn of every error, including a cancellation

@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 
     from ratelimited_executor._core.durable.pauses import Pause
     from ratelimited_executor._core.durable.tasks import Claimed, Ref
-    from ratelimited_executor._runtime.durable.codec import Codec
     from ratelimited_executor._runtime.durable.functions import DurableFunction
     from ratelimited_executor._runtime.durable.repeating import Repetitions
     from ratelimited_executor._runtime.life.executor import RateLimitedExecutor
@@ -82,6 +81,7 @@ class DurableStatistics:
         done: tasks that returned.
         retried: failed attempts that are followed by another.
         dead: tasks that failed for the last time.
+        snoozed: runs that ended with a ``Snooze``.
         released: tasks released before they started or ended, such as those that were paused.
         expired: tasks deleted because they did not start in time, including those that no process had claimed.
         cancelled: tasks deleted because they were cancelled while claimed here.
@@ -94,6 +94,7 @@ class DurableStatistics:
     done: int
     retried: int
     dead: int
+    snoozed: int
     released: int
     expired: int
     cancelled: int
@@ -111,7 +112,6 @@ class DurableRunner:
         *,
         queue: str,
         functions: Mapping[tuple[str, int], DurableFunction[Any, Any]],
-        codec: Codec,
         lease: float,
         ahead: float,
         clock: Clock,
@@ -123,9 +123,9 @@ class DurableRunner:
         self._executor = executor
         self._queue = queue
         self._functions = functions
-        self._codec = codec
         self._ahead = ahead
         self._now = clock.monotonic
+        self._wall = clock.wall
         self._numbers = numbers
         self._lease = Lease(store, owner, lease, clock.monotonic)
         self._starting = Starting(store)
@@ -332,7 +332,7 @@ class DurableRunner:
             self._end(TaskOutcome(claimed.ref, End.DEAD, error=text))
             return
         try:
-            args, kwargs = self._codec.loads(claimed.body)
+            args, kwargs = function.load(claimed.body)
         except Exception as error:  # noqa: BLE001  # the codec is user code, and the body may come from another codec
             self._end(TaskOutcome(claimed.ref, End.DEAD, error=f"its arguments cannot be read: {failure_of(error)}"))
             return
@@ -400,6 +400,7 @@ class DurableRunner:
             is_unwanted=run.is_unwanted,
             is_given_up=run.is_given_up or self._executor.is_shutdown,
             now=self._now(),
+            wall=self._wall(),
             numbers=self._numbers,
         )
         self._let_go(run, outcome)
@@ -663,4 +664,5 @@ _COUNTED: Final = {
     End.UNKNOWN: "unknown",
     End.EXPIRED: "expired",
     End.CANCELLED: "cancelled",
+    End.SNOOZED: "snoozed",
 }

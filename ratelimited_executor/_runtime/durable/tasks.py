@@ -5,13 +5,15 @@ from __future__ import annotations
 import asyncio
 import os
 import random
+import warnings
 from collections.abc import AsyncIterable, AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from itertools import count
 from typing import TYPE_CHECKING, Any, Final, ParamSpec, Self, TypeVar, Unpack, overload
 
 from ratelimited_executor._core.durable.pauses import PAUSES_MAX, Pause, pause_of
-from ratelimited_executor._core.durable.tasks import SIZE_MAX, DurableState, NewTask, key_from
+from ratelimited_executor._core.durable.tasks import Duplicate, DurableState, NewTask, key_from
 from ratelimited_executor._core.durations import format_duration
 from ratelimited_executor._forks import check_process
 from ratelimited_executor._runtime.arguments import count_of, delay_of, flag_of, member_of, seconds_of, tz_of, wall_of
@@ -24,15 +26,17 @@ from ratelimited_executor._runtime.durable.functions import (
     text_of,
     us_of,
 )
-from ratelimited_executor._runtime.durable.putting import Putting
+from ratelimited_executor._runtime.durable.putting import Chunk, Putting, is_refusing
 from ratelimited_executor._runtime.durable.repairs import RepairSummary, Selection, repair
 from ratelimited_executor._runtime.durable.repeating import Repetition, Repetitions, fixed_times
 from ratelimited_executor._runtime.durable.running import AHEAD_MAX, DurableRunner
+from ratelimited_executor._runtime.durable.sync_puts import SyncPuts, put_on, refuse_loop
 from ratelimited_executor._runtime.faces.base import ExecutorBase
 from ratelimited_executor._runtime.repeat.cron import cron_times
 from ratelimited_executor._runtime.time.clock import SystemClock, clock_for
 from ratelimited_executor._runtime.time.hooks import hooks_of
 from ratelimited_executor.abc import TaskStore
+from ratelimited_executor.exceptions import DuplicateTaskError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -51,7 +55,6 @@ R = TypeVar("R")
 
 __all__ = ["DurableTasks", "PutSummary"]
 
-_CHUNK: Final = 1000  # tasks of put_many that share a transaction
 _PERIOD_SECONDS_MIN: Final = 0.001
 _PERIOD_SECONDS_MAX: Final = 30 * 365.25 * 86_400
 _REPETITION_NAME_MAX: Final = 200  # characters: in an id, the time of the occurrence follows
@@ -65,11 +68,15 @@ class PutSummary:
 
     Attributes:
         created: the number of new tasks.
-        duplicates: the number of tasks whose id exists, or existed until recently.
+        duplicates: the number of tasks that exist, by their id or by ``unique=``, or did until recently.
     """
 
     created: int = 0
     duplicates: int = 0
+
+
+# A put without await puts nothing: Python's warning is shown each time, unless other filters match, and not once for each line.
+warnings.filterwarnings("always", r"coroutine 'Durable(Function|Tasks)\.put", RuntimeWarning, append=True)
 
 
 class DurableTasks:
@@ -102,13 +109,15 @@ class DurableTasks:
         self.functions: dict[tuple[str, int], DurableFunction[Any, Any]] = {}
         self._repetitions = Repetitions()
         self._putting = Putting(store)
+        self._sync_puts = SyncPuts(store)
         self._random: Any = random.SystemRandom()
         self._clock: Clock = SystemClock()
-        self._id_milliseconds = self._id_bits = 0  # of the last id
+        self._id_series = 0, 0, count()  # the milliseconds and the process of the last id, and the bits of the next
         self._runners: list[DurableRunner] = []
         self._user_count = 0  # of ``async with`` blocks
         self._process = 0  # that has entered them
         self._opening: asyncio.Lock | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None  # on which the store is open
 
     # Functions
 
@@ -194,7 +203,7 @@ class DurableTasks:
             )
         if (period is None) == (cron is None):
             raise TypeError("repeat() takes period= or cron=, one of them")
-        if taken := {"delay", "at", "id"}.intersection(kwargs):
+        if taken := {"delay", "at", "id", "unique"}.intersection(kwargs):
             raise TypeError(f"repeat() has no {min(taken)}=: it follows from the time of each occurrence")
         known = text_of("name", function.name if name is None else name)
         if len(known) > _REPETITION_NAME_MAX:
@@ -245,10 +254,17 @@ class DurableTasks:
             raise TypeError(f"task must be what new() of a durable function returns, got {task!r}")
         check_process(repr(self), self._process)  # before the put waits for a batch of the parent
         if connection is None:
-            created = await self._putting.put(task)
+            answer = await self._putting.put(task)
         else:
-            [created] = await self.store.put([task], connection=connection)
-        return DurableRef(self, task.id, created)
+            [answer] = await self.store.put([task], connection=connection)
+        return self._ref_of(task, answer)
+
+    def _ref_of(self, task: NewTask, answer: bool | Duplicate) -> DurableRef:
+        if not isinstance(answer, Duplicate):
+            return DurableRef(self, task.id, answer)
+        if is_refusing(task):
+            raise DuplicateTaskError(task.name, answer.id)
+        return DurableRef(self, answer.id, created=False, changed=answer.is_changed)
 
     async def put_many(self, tasks: Iterable[NewTask] | AsyncIterable[NewTask]) -> PutSummary:
         """Put many tasks, up to a thousand or 8 MiB in each transaction; return once all are durable.
@@ -257,14 +273,54 @@ class DurableTasks:
             tasks: tasks created by ``new()`` of functions; an iterator is read on demand.
 
         Raises:
-            TypeError: if another object is among them; whole transactions before it are put, as when an iterator raises.
+            TypeError: if another object is among them, or a task with ``OnDuplicate.REFUSE``; whole transactions before it are put, as when an iterator raises.
             StoreUnavailableError: if the store could not complete a transaction; those before it are put.
         """
-        created = count = 0
-        async for chunk in _chunks(tasks):
-            created += sum(await self.store.put(chunk))
-            count += len(chunk)
-        return PutSummary(created, count - created)
+        chunk, answers = Chunk(), list[bool | Duplicate]()
+        async for task in _each(tasks):
+            if full := chunk.add(task):
+                answers += await self.store.put(full)
+        if chunk.tasks:
+            answers += await self.store.put(chunk.tasks)
+        return _summary(answers)
+
+    def put_sync(self, task: NewTask, *, connection: Any = None) -> DurableRef:
+        """Put a task that ``new()`` of a function has created; see :meth:`DurableFunction.put_sync`."""
+        if not isinstance(task, NewTask):
+            raise TypeError(f"task must be what new() of a durable function returns, got {task!r}")
+        refuse_loop("put_sync()", "await put()")
+        if connection is None:
+            [answer] = self._put_sync([task])
+        else:
+            put_in = getattr(self.store, "put_in", None)
+            if put_in is None:
+                raise TypeError(
+                    f"connection: {self.store!r} takes none in put_sync(): put without it, after the commit"
+                )
+            [answer] = put_in(connection, [task])
+        return self._ref_of(task, answer)
+
+    def put_many_sync(self, tasks: Iterable[NewTask]) -> PutSummary:
+        """Put many tasks as :meth:`put_many` does, from code without asyncio; see :meth:`DurableFunction.put_sync`."""
+        refuse_loop("put_many_sync()", "await put_many()")
+        chunk, answers = Chunk(), list[bool | Duplicate]()
+        for task in tasks:
+            if full := chunk.add(task):
+                answers += self._put_sync(full)
+        if chunk.tasks:
+            answers += self._put_sync(chunk.tasks)
+        return _summary(answers)
+
+    def _put_sync(self, tasks: list[NewTask]) -> list[bool | Duplicate]:
+        if self._sync_puts.is_possible:
+            return self._sync_puts.put(tasks)
+        check_process(repr(self), self._process)
+        if self._loop is None:
+            raise RuntimeError(
+                f"{self.store!r} cannot be opened in another thread: open it on an event loop, by 'async with tasks:', or make "
+                "it from a path or a URL"
+            )
+        return put_on(self._loop, self.store.put(tasks))
 
     def ref(self, id: str) -> DurableRef:
         """Return a reference to the task with an id."""
@@ -418,6 +474,7 @@ class DurableTasks:
                 self._random = hooks.random or self._random
                 await self.store.open(self._clock)
                 self._process = os.getpid()
+                self._loop = loop
             self._user_count += 1
         return self
 
@@ -428,6 +485,7 @@ class DurableTasks:
         self._user_count -= 1
         if self._user_count == 0:
             self._process = 0
+            self._loop = None
             self._opening = None  # of this event loop
             try:
                 await self._putting.aclose()
@@ -465,11 +523,7 @@ class DurableTasks:
             )
         limit = None if drain_timeout is None else delay_of("drain_timeout", drain_timeout)
         async with self:
-            runner = DurableRunner(
-                self.store, executor, queue=self.queue, functions=self.functions, codec=self.codec, lease=self.lease,
-                ahead=seconds, clock=self._clock, numbers=self._random, owner=self.new_id(),
-                repetitions=self._repetitions,
-            )  # fmt: skip
+            runner = self._runner(executor, self._repetitions, ahead=seconds)
             await runner._open()
             self._runners.append(runner)
             try:
@@ -482,14 +536,20 @@ class DurableTasks:
             finally:
                 self._runners.remove(runner)
 
+    def _runner(self, executor: RateLimitedExecutor, repetitions: Repetitions, *, ahead: float) -> DurableRunner:
+        """Return a runner that is not open yet, for :meth:`running` and the test kit."""
+        return DurableRunner(
+            self.store, executor, queue=self.queue, functions=self.functions, lease=self.lease, ahead=ahead,
+            clock=self._clock, numbers=self._random, owner=self.new_id(), repetitions=repetitions,
+        )  # fmt: skip
+
     def new_id(self) -> str:
         """Return a unique id; later ids are greater, which keeps indexes compact."""
-        milliseconds = round(self._clock.wall() * 1000)
-        if milliseconds != self._id_milliseconds:
-            self._id_milliseconds, self._id_bits = milliseconds, self._random.getrandbits(_ID_BITS)
-        else:  # as monotonic ULIDs do
-            self._id_bits += 1
-        return f"{milliseconds:012x}{self._id_bits & _ID_MASK:016x}"
+        milliseconds, process = round(self._clock.wall() * 1000), os.getpid()
+        series = self._id_series
+        if series[:2] != (milliseconds, process):
+            series = self._id_series = milliseconds, process, count(self._random.getrandbits(_ID_BITS))
+        return f"{milliseconds:012x}{next(series[2]) & _ID_MASK:016x}"  # as monotonic ULIDs do, in any thread
 
     def __repr__(self) -> str:
         return f"DurableTasks({self.store!r}, queue={self.queue!r})"
@@ -524,22 +584,9 @@ def _name_of(function: Any) -> str:
     return function.name if isinstance(function, DurableFunction) else text_of("function", function)
 
 
-async def _chunks(tasks: Iterable[NewTask] | AsyncIterable[NewTask]) -> AsyncIterator[list[NewTask]]:
-    chunk: list[NewTask] = []
-    size = 0
-    async for task in _each(tasks):
-        if not isinstance(task, NewTask):
-            raise TypeError(f"tasks must be what new() of a durable function returns, got {task!r}")
-        size += len(task.body)
-        if chunk and size > SIZE_MAX:
-            yield chunk
-            chunk, size = [], len(task.body)
-        chunk.append(task)
-        if len(chunk) == _CHUNK:
-            yield chunk
-            chunk, size = [], 0
-    if chunk:
-        yield chunk
+def _summary(answers: list[bool | Duplicate]) -> PutSummary:
+    created = answers.count(True)
+    return PutSummary(created, len(answers) - created)
 
 
 async def _each(tasks: Iterable[NewTask] | AsyncIterable[NewTask]) -> AsyncIterator[NewTask]:

@@ -179,9 +179,17 @@ class ExecutorBase(ExecutorFields):
         self._closing = Closing(
             name, drain_timeout=timeout, on_begin=self._begin_closing, on_ended=on_ended, on_closed=self._closed
         )
-        runner = self._manager._register(self)
-        if runner is not None:
-            self._open(runner)
+        self._register()
+
+    def _register(self) -> None:
+        """Register with the manager, and start if it has started; if that fails, leave nothing behind."""
+        try:
+            runner = self._manager._register(self)
+            if runner is not None:
+                self._open(runner)
+        except BaseException:
+            self._closing.give_up()
+            raise
 
     def _manager_with(self, peers: Peers | Fleet | None, manager: ManagerBase[Any] | None) -> ManagerBase[Any]:
         """Return the given manager, or create one with these peers."""
@@ -574,11 +582,10 @@ class ExecutorBase(ExecutorFields):
             self._name, settings, runner=runner, peers=self._manager.peers, group_slots=self._manager._group_slots
         )
         self._engine = parts.engine
-        self._parts = parts
+        self._parts = self._closing.parts = parts
         if self._is_paused:
             parts.controls.set_paused(is_paused=True)
         self._listeners.open(parts)
-        self._closing.parts = parts
         self._find_home()
 
     def _find_home(self) -> None:
@@ -614,12 +621,17 @@ class ExecutorBase(ExecutorFields):
         """Combine policy, rates and resources.
 
         Raises:
+            TypeError: if the group cannot share the limits of the policy.
             ValueError: if they do not fit each other, or the peers.
         """
         if not isinstance(self._peers, Fleet):
             part = Part(self._peers.count, self._peers.rank, self._phase)
             return PolicyPlan(self._policy, rates, self._resources, part)
-        return PolicyPlan(self._policy, rates, self._resources)
+        from ratelimited_executor._runtime.limits.group_plan import check_shared  # noqa: PLC0415  # most programs share no limits
+
+        plan = PolicyPlan(self._policy, rates, self._resources)
+        check_shared(plan.rule)
+        return plan
 
     def _check_adaptive(self, adaptive: Adaptive | None) -> Adaptive | None:
         """Return the adaptive rate; None if there is none.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ratelimited_executor._core.queue.queue import TaskQueue
@@ -81,7 +82,7 @@ def assemble(
     peers: Peers | Fleet,
     group_slots: Callable[[], SlotKeeper] | None = None,
 ) -> ExecutorParts:
-    """Assemble an executor.
+    """Assemble an executor; if a part fails, nothing of it stays in the group or in the runner.
 
     Args:
         name: the name of the executor, for logs and errors.
@@ -96,31 +97,37 @@ def assemble(
 
     moments = Moments(runner.clock, runner.timeline)
     controls = Controls(name, settings, timeline=runner.timeline, peers=peers)
-    fixed = StaticPeers(1, 0) if isinstance(peers, Fleet) else peers
-    budget = None if controls.member is None else controls.member.budget
-    combined = _combined(settings.plan, moments, budget)
-    report = order_reporter(lambda: queue.order, runner.loop, warn)
-    queue = _queue(settings, fixed, combined, report, runner=runner, moments=moments)
-    engine = Engine(
-        name,
-        queue,
-        settings=settings,
-        combined=combined,
-        member=controls.member,
-        runner=runner,
-        moments=moments,
-        warn=warn,
-    )
-    return _with_the_rest(
-        engine,
-        settings,
-        controls,
-        peers=fixed,
-        group_slots=group_slots,
-        runner=runner,
-        moments=moments,
-        warn=warn,
-    )
+    with ExitStack() as undo:
+        if controls.member is not None:
+            undo.callback(controls.member.close)
+        fixed = StaticPeers(1, 0) if isinstance(peers, Fleet) else peers
+        budget = None if controls.member is None else controls.member.budget
+        combined = _combined(settings.plan, moments, budget)
+        report = order_reporter(lambda: queue.order, runner.loop, warn)
+        queue = _queue(settings, fixed, combined, report, runner=runner, moments=moments)
+        engine = Engine(
+            name,
+            queue,
+            settings=settings,
+            combined=combined,
+            member=controls.member,
+            runner=runner,
+            moments=moments,
+            warn=warn,
+        )
+        undo.callback(runner.disarm, engine)
+        parts = _with_the_rest(
+            engine,
+            settings,
+            controls,
+            peers=fixed,
+            group_slots=group_slots,
+            runner=runner,
+            moments=moments,
+            warn=warn,
+        )
+        undo.pop_all()
+    return parts
 
 
 def _with_the_rest(

@@ -183,6 +183,11 @@ class Closing:
         self.begin()
         self.cut()
 
+    def give_up(self) -> None:
+        """Count as closed at once: the executor could not be created, and has no tasks."""
+        self.is_begun = True
+        self._close()
+
     async def wait(self) -> None:
         """Wait until the executor is closed; cancelling the wait cuts the drain short.
 

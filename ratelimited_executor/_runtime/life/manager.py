@@ -225,7 +225,7 @@ class ManagerBase(Fixed, Generic[E]):
             await self.aclose()
             return
         self._is_closed = True
-        for executor in self._executors.values():
+        for executor in list(self._executors.values()):  # one that has not started is forgotten at once
             executor._closing.abort()
         await self._close_all()
 

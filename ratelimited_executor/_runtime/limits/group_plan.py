@@ -30,9 +30,18 @@ if TYPE_CHECKING:
     from ratelimited_executor._runtime.limits.plan import PolicyPlan
     from ratelimited_executor._runtime.limits.policy import Rule
 
-__all__ = ["group_limit_of_key", "group_limits", "group_permits"]
+__all__ = ["check_shared", "group_limit_of_key", "group_limits", "group_permits"]
 
 _US = 1_000_000
+
+
+def check_shared(rule: Rule) -> None:
+    """Refuse a policy whose limits have no form that a group shares.
+
+    Raises:
+        TypeError: if it is such a policy.
+    """
+    _settings_by(rule, PERMITS, Rate(1), is_exact=True)
 
 
 def group_limits(
@@ -106,7 +115,9 @@ def _settings_by(rule: Rule, resource: str, rate: Rate, *, is_exact: bool) -> tu
     if rule.kind == "burst":
         return "burst", BurstSettings.of(rule.depth(rate, resource) or 1, count, per_us)
     if rule.kind != "window":
-        raise NotImplementedError(f"limits of the kind {rule.kind!r} have no form that a group shares")
+        raise TypeError(
+            f"policy must be one that processes can share, such as Paced(), got {rule.policy!r}: use one of those, or omit peers="
+        )
     width_us = math.ceil(Fraction(rate.per) * _US) + rule.beside.margin_ns // 1000
     return f"window/{float(rate.per):g}", WindowSettings.of(int(rate.permits), width_us)
 

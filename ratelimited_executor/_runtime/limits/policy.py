@@ -170,7 +170,11 @@ class Rule(ABC):
 
     @abstractmethod
     def depth(self, rate: Rate, resource: str) -> int | None:
-        """Return how much of a resource may start at one instant, for a finite rate of all peers; None for any."""
+        """Return how much of a resource may start at one instant, for a finite rate of all peers; None for any.
+
+        It is the largest cost of a start as well, and what peers with fixed parts divide: each gets its part of it, which
+        must be at least 1.
+        """
 
     @abstractmethod
     def limit(self, rate: Rate, depth: int | None, now_ns: int) -> Limit:

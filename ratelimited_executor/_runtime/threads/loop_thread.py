@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
     from ratelimited_executor._runtime.life.executor import ExecutorManager
 
-__all__ = ["Crossing", "LoopThread"]
+__all__ = ["Crossing", "Crossings", "LoopThread", "runs_event_loop"]
 
 T = TypeVar("T")
 

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
         Beat,
         Claim,
         Claims,
+        Duplicate,
         LaneRow,
         NewTask,
         Occurrence,
@@ -56,7 +57,7 @@ class MemoryStore(TaskStore):
         self._clock = clock
         self._user_count += 1
 
-    async def put(self, tasks: Sequence[NewTask], *, connection: Any = None) -> list[bool]:
+    async def put(self, tasks: Sequence[NewTask], *, connection: Any = None) -> list[bool | Duplicate]:
         if connection is not None:
             raise TypeError("connection: MemoryStore has no transactions")
         self._changed.set()

@@ -12,6 +12,7 @@ names, and then the tasks. SQLite has one writer, so this costs nothing there.
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections import defaultdict
 from collections.abc import Collection, Generator, Iterable, Sequence
@@ -35,10 +36,12 @@ from ratelimited_executor._core.durable.tasks import (
     key_from,
 )
 from ratelimited_executor.stores.tasks.turns import in_turn
+from ratelimited_executor.stores.tasks.unique import parts_of
 
 if TYPE_CHECKING:
     from ratelimited_executor._core.durable.pauses import Pause, PauseRow
-    from ratelimited_executor._core.durable.tasks import Claim, NewTask, Occurrence, TaskOutcome
+    from ratelimited_executor._core.durable.tasks import Claim, Duplicate, NewTask, Occurrence, TaskOutcome
+    from ratelimited_executor.stores.tasks.unique import HolderChange, UniquePart
 
 T = TypeVar("T")
 Rows: TypeAlias = list[tuple[Any, ...]]
@@ -49,6 +52,9 @@ __all__ = ["Moves", "Together", "beat", "cancel", "cancelled", "claim", "counts"
 _BATCH: Final = 1000
 """Maximum tasks of one kind that a claim makes ready, or deletes as expired; the next claim continues."""
 _NEVER: Final = -(2**62)  # before all times
+_SAMPLE: Final = 1000
+"""Rows of unique keys at which a beat looks, to delete those that no longer count; again while that is half of them."""
+_SAMPLES_MAX: Final = 10
 _DONE: Final = End.DONE  # members of an enum are slow to look up
 _ROWS: Final = {  # states that may be rare, and whose statements name them so that the index of the state is used
     DurableState.BEHIND: "rows_behind",
@@ -72,8 +78,17 @@ class Together(NamedTuple):
     rest: tuple[Any, ...]
 
 
-def put(now_us: int, tasks: Sequence[NewTask]) -> Moves[list[bool]]:
-    """Add tasks."""
+def put(now_us: int, tasks: Sequence[NewTask]) -> Moves[list[bool | Duplicate]]:
+    """Add tasks, except those whose unique key has a task."""
+    if not [new for new in tasks if new.unique is not None]:
+        return (yield from _add(now_us, tasks))
+    answers: list[bool | Duplicate] = []
+    for part in parts_of(now_us, tasks):
+        answers += yield from _put_unique(now_us, part)
+    return answers
+
+
+def _add(now_us: int, tasks: Sequence[NewTask]) -> Moves[list[bool | Duplicate]]:
     dues = [now_us + new.delay_us if new.due_us is None else new.due_us for new in tasks]
     last_places: dict[str, int] = {}
     for new, due_us in zip(tasks, dues, strict=True):
@@ -89,11 +104,47 @@ def put(now_us: int, tasks: Sequence[NewTask]) -> Moves[list[bool]]:
         deleted = yield "delete_ended_before", named
         fresh.difference_update(task_id for (task_id,) in deleted)
     yield from _settle(now_us, places)
-    answers = []
+    answers: list[bool | Duplicate] = []
     for new in tasks:  # of two tasks with one id in a call, the second is a duplicate
         answers.append(new.id in fresh)
         fresh.discard(new.id)
     return answers
+
+
+def _put_unique(now_us: int, part: UniquePart) -> Moves[list[bool | Duplicate]]:
+    keys = [(key,) for key in part.keys]
+    yield "lock_unique", keys
+    while True:  # again, if another transaction claims or ends a task between two statements
+        changes = part.changes((yield "holder", keys))
+        if (yield from _change(now_us, changes)):
+            break
+    added = part.added()
+    answers = (yield from _add(now_us, added)) if added else []
+    fresh = [(new.unique, new.id) for new in added if new.unique is not None]
+    yield "set_unique", [(each.key, task_id, each.until(now_us)) for each, task_id in fresh]
+    return part.answers(answers)
+
+
+def _change(now_us: int, changes: Sequence[HolderChange]) -> Moves[bool]:
+    """Change waiting tasks; return False if one of them no longer waits."""
+    last_places: dict[str, int] = {}
+    for each in changes:
+        if (lane := each.holder.lane) is not None:
+            is_due = each.due_us is not None and each.due_us <= now_us
+            last_places[lane] = max(last_places.get(lane, 0), now_us if is_due else 0)
+    places = yield from _lock(last_places)
+    asked = [(each.new.body, each.new.cost, float(each.new.priority), each.holder.number) for each in changes]
+    changed = yield "change", asked
+    moved = []
+    for holder, _, due_us in changes:
+        if due_us is not None:
+            is_due, lane = due_us <= now_us, holder.lane
+            place_us = due_us if lane is None or not is_due else places[lane]
+            state = _BEHIND if lane is not None else _READY if is_due else _SCHEDULED
+            moved.append((due_us, int(is_due), place_us, state, holder.number))
+    yield "postpone", moved
+    yield from _settle(now_us, places)
+    return len(changed) == len(changes)
 
 
 def join(now_us: int, owner: str, lease_us: int, former: str, held: Collection[Ref]) -> Moves[bool]:
@@ -119,6 +170,7 @@ def beat(now_us: int, owner: str) -> Moves[Beat | None]:
     vouched_us = vouched(vouched_us, beat_us, now_us, shortest_us)
     yield "set_clock", [(vouched_us, now_us)]
     yield "forget_ended", [(vouched_us - REMEMBERED_US,)]
+    yield from _forget_unique(now_us)
     renewed = yield "renew", [(vouched_us, owner)]
     for (late,) in (yield "late_owners", [(vouched_us,)]):
         marked = yield "cancelled_of", [(late,)]
@@ -131,6 +183,16 @@ def beat(now_us: int, owner: str) -> Moves[Beat | None]:
     unwanted = yield from cancelled(owner)
     [(claimed_count,)] = yield "count_claimed", [(owner,)]
     return Beat(unwanted, claimed_count)
+
+
+def _forget_unique(now_us: int) -> Moves[None]:
+    """Delete rows of unique keys that no longer count, among some after an arbitrary key; every fourth time the first."""
+    for attempt in range(_SAMPLES_MAX):
+        after = hashlib.blake2b(f"{now_us} {attempt}".encode(), digest_size=16).hexdigest()
+        stale = yield "stale_unique", [("" if after[-1] < "4" else after, _SAMPLE, now_us - REMEMBERED_US)]
+        yield "forget_unique", stale
+        if len(stale) < _SAMPLE // 2:
+            return
 
 
 def leave(now_us: int, owner: str) -> Moves[None]:
@@ -244,10 +306,11 @@ def _finish_others(now_us: int, outcomes: Sequence[TaskOutcome]) -> Moves[Rows]:
         "retry",
         [(each.error, now_us + each.delay_us, now_us, *each.ref) for each in by_end[End.RETRY]],
     )
+    snoozed = yield "snooze", [(now_us + each.delay_us, now_us, *each.ref) for each in by_end[End.SNOOZED]]
     buried = yield "bury", [(each.error, *each.ref) for each in by_end[End.DEAD]]
     expired = [row for row in gone if not row[-1]]
     yield from _remember([task_id for _, _, task_id, is_named, _ in expired if is_named])
-    return [*gone, *dropped, *released, *unknown, *retried, *buried]
+    return [*gone, *dropped, *released, *unknown, *retried, *snoozed, *buried]
 
 
 def cancel(now_us: int, ids: Sequence[str], *, is_waiting: bool = False) -> Moves[list[DurableState | None]]:

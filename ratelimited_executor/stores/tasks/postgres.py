@@ -12,6 +12,7 @@ import contextlib
 import json
 import os
 from contextlib import asynccontextmanager, contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from ratelimited_executor._core.durable.tasks import Durability
@@ -25,9 +26,9 @@ from ratelimited_executor.stores.tasks.sql import Caller, SQLStore
 from ratelimited_executor.stores.tasks.statements import lacking, read_schema, read_statements
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator, Sequence
+    from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 
-    from ratelimited_executor._core.durable.tasks import NewTask, TaskOutcome
+    from ratelimited_executor._core.durable.tasks import Duplicate, NewTask, TaskOutcome
     from ratelimited_executor.abc import Clock
     from ratelimited_executor.stores.tasks.sql import Program
 
@@ -86,6 +87,32 @@ class PostgresStore(SQLStore, TaskStore):
 
     def __repr__(self) -> str:
         return "PostgresStore(...)"  # conninfo may hold a password
+
+    def twin(self) -> PostgresStore:
+        """Return another store over the same database, for another event loop."""
+        return PostgresStore(self._conninfo, create=self._is_creating)
+
+    def put_in(self, connection: Any, tasks: Sequence[NewTask]) -> list[bool | Duplicate]:
+        """Put tasks in the open transaction of a connection, without asyncio, whether the store is open or not.
+
+        Args:
+            connection: a ``psycopg.Connection``; or one of SQLAlchemy or Django over psycopg 3.
+            tasks: the tasks.
+        """
+        driver = driver_for(type(self).__name__)
+        raw = _driver_connection(connection)
+        if not isinstance(raw, driver.Connection):
+            raise TypeError(
+                f"connection must be a psycopg.Connection, or one of SQLAlchemy or Django over psycopg 3, got {connection!r}"
+            )
+        if raw.autocommit or raw.info.transaction_status != driver.pq.TransactionStatus.IDLE:  # else the put begins one
+            _check_transaction(driver, raw)
+        putting = self._put_on(raw, lambda own: _BlockingCursor(driver, own), tasks)
+        try:
+            putting.send(None)  # none of its calls waits for the loop
+        except StopIteration as end:
+            return end.value  # type: ignore[no-any-return]  # the coroutine's own type says it
+        raise AssertionError("a blocking cursor has waited for an event loop")
 
     async def open(self, clock: Clock) -> None:  # noqa: ARG002  # the server's clock counts
         check_process(repr(self), self._process)
@@ -203,18 +230,19 @@ class PostgresStore(SQLStore, TaskStore):
         except StopIteration as end:
             return end.value  # type: ignore[no-any-return]  # the generator's own type says it
 
-    async def _put_with(self, connection: Any, tasks: Sequence[NewTask]) -> list[bool]:
+    async def _put_with(self, connection: Any, tasks: Sequence[NewTask]) -> list[bool | Duplicate]:
         """Put tasks through the user's ``psycopg.AsyncConnection``; other processes notice at their next poll."""
         driver = driver_for(type(self).__name__)
         if not isinstance(connection, driver.AsyncConnection):
             raise TypeError(f"connection must be a psycopg.AsyncConnection, got {connection!r}")
-        if connection.info.transaction_status == driver.pq.TransactionStatus.INERROR:
-            raise ValueError(
-                "connection must have an open transaction, and a statement of this one has failed: roll it back"
-            )
-        if connection.info.transaction_status != driver.pq.TransactionStatus.INTRANS:
-            raise ValueError("connection must have an open transaction: put within its transaction block")
-        raw = _RawConnection(connection, driver.AsyncRawCursor)
+        _check_transaction(driver, connection)
+        cursor = partial(driver.AsyncRawCursor, row_factory=driver.rows.tuple_row)  # not the connection's
+        return await self._put_on(connection, cursor, tasks)
+
+    async def _put_on(
+        self, connection: Any, cursor: Callable[[Any], Any], tasks: Sequence[NewTask]
+    ) -> list[bool | Duplicate]:
+        raw = _RawConnection(connection, cursor)
         with self._translated():
             return await self._play(raw, lambda now_us: moves.put(now_us, tasks))
 
@@ -311,12 +339,54 @@ class _RawConnection:
         return self._cursor(self._connection)
 
 
-async def _limit(connection: Any) -> None:
-    """Prevent other transactions from blocking all of ours.
+class _BlockingCursor:
+    """A blocking cursor with the methods of an asynchronous one, which never wait for the event loop."""
 
-    A user's transaction that has put a task into a lane holds the lane's lock. A transaction of a process that died
+    def __init__(self, driver: Any, connection: Any) -> None:
+        self._cursor = driver.RawCursor(connection, row_factory=driver.rows.tuple_row)
+        self.nextset = self._cursor.nextset
+
+    @property
+    def description(self) -> Any:
+        return self._cursor.description
+
+    async def execute(self, *args: Any) -> _BlockingCursor:
+        self._cursor.execute(*args)
+        return self
+
+    async def executemany(self, *args: Any, returning: bool) -> None:
+        self._cursor.executemany(*args, returning=returning)
+
+    async def fetchall(self) -> list[tuple[Any, ...]]:
+        return self._cursor.fetchall()  # type: ignore[no-any-return]  # by its row factory
+
+
+def _check_transaction(driver: Any, connection: Any) -> None:
+    """Refuse a connection without an open transaction that can go on."""
+    status = connection.info.transaction_status
+    if status == driver.pq.TransactionStatus.INERROR:
+        raise ValueError(
+            "connection must have an open transaction, and a statement of this one has failed: roll it back"
+        )
+    if status != driver.pq.TransactionStatus.INTRANS:
+        raise ValueError("connection must have an open transaction: put within its transaction block")
+
+
+def _driver_connection(connection: Any) -> Any:
+    """Return the driver's connection that one of SQLAlchemy, its ``Session``, or Django contains, or a connection itself."""
+    inner = getattr(connection, "connection", None)
+    if callable(inner):  # a Session
+        inner = inner().connection
+    return connection if inner is None else getattr(inner, "driver_connection", inner)
+
+
+async def _limit(connection: Any) -> None:
+    """Prevent other transactions from blocking all of ours, and plans for a small table from being used for a large one.
+
+    The plan of a prepared statement is made after a few runs, and kept while the table grows. A user's transaction that has put a task into a lane holds the lane's lock. A transaction of a process that died
     keeps its locks until the server ends it.
     """
+    await connection.execute("set enable_seqscan = off")  # as every statement here has an index
     limits = {"lock_timeout": _LOCK_SECONDS, "idle_in_transaction_session_timeout": _IDLE_SECONDS}
     for name, seconds in limits.items():
         await connection.execute(

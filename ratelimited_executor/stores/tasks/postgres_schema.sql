@@ -91,6 +91,13 @@ create table durable_repetitions (
 -- For claims in turn by key, in the order of their bytes; a task without a key has ' ', which no key is.
 create index durable_turns on durable_tasks (queue, priority, (coalesce("key", ' ') collate "C"), due_us, number) where state = 1;
 
+-- version: 4, for processes that know 1 or later
+create table durable_unique (
+    "key" text primary key,
+    id text not null default '',               -- of the task that was put last; it may have ended
+    until_us bigint not null default 0       -- end of its period; 0 if it has none
+);
+
 -- version: 5, for processes that know 1 or later
 -- A paused task is set aside (4), with a negative version, -1 minus its own, and with its pause as its owner.
 create index durable_paused on durable_tasks (owner, number) where state = 4 and version < 0;

@@ -1,6 +1,10 @@
 -- What PostgreSQL says in its own way. Several transactions run at once: a task that another one has locked is skipped where any
 -- will do, and what a statement changes it finds once more in the state that it is to leave. What is limited and locked stands in
 -- a materialized part: a subquery might be run again for each row, and would lock others then.
+--
+-- While any transaction of the database stays open, tasks that have gone stay in every index. So tasks whose numbers are known are
+-- looked up by the primary key, as an array, which has one entry for each; `state + 0` keeps the planner from an index of the state,
+-- in which it would read all those that have gone.
 
 -- name: now
 select durable_now()
@@ -17,6 +21,18 @@ select owner from durable_owners where seen_us + lease_us <= $1 order by owner f
 
 -- name: lock_free_lane
 select lane from durable_lanes where lane = $1 for update skip locked
+
+-- name: expired
+-- a user's transaction may have changed a task, and holds it
+select number, id, lane, is_named from durable_tasks
+where state = 1 and expires_us is not null and expires_us <= $1 order by expires_us limit $2 for update skip locked
+
+-- name: stale_unique
+-- a row that another transaction has locked is about to count; it is deleted only with the id that it has here
+select durable_unique."key", durable_unique.id
+from (select "key" from durable_unique where "key" > $1 order by "key" limit $2) as sample join durable_unique using ("key")
+where until_us <= $3 and not exists (select 1 from durable_tasks where durable_tasks.id = durable_unique.id)
+for update of durable_unique skip locked
 
 -- name: last_number
 select 0
@@ -42,14 +58,13 @@ select coalesce(json_agg(id), '[]')::text from fresh
 
 -- name: lanes_of_numbers
 select distinct lane from durable_tasks
-where lane is not null and number in (select (value ->> 0)::bigint from json_array_elements($1::json))
+where lane is not null and number = any(array(select (value ->> 0)::bigint from json_array_elements($1::json)))
 
 -- name: end
 with gone as (
     delete from durable_tasks
-    where state = 3 and (number, token) in (
-        select (value ->> 0)::bigint, (value ->> 1)::bigint from json_array_elements($1::json)
-    )
+    where number = any(array(select (value ->> 0)::bigint from json_array_elements($1::json))) and state + 0 = 3
+        and (number, token) in (select (value ->> 0)::bigint, (value ->> 1)::bigint from json_array_elements($1::json))
     returning number, token, id, is_named, is_cancelled
 )
 select coalesce(json_agg(json_build_array(number, token, id, is_named, is_cancelled)), '[]')::text from gone
@@ -79,7 +94,7 @@ with chosen as materialized (
     from chosen window turns as (order by chosen_priority desc, chosen_due_us, chosen_number)
 ), claimed as (
     update durable_tasks set state = 3, token = token + 1, owner = $1
-    from fitting where fits and number = chosen_number and state = 1
+    where number = any(array(select chosen_number from fitting where fits)) and state + 0 = 1
     returning number, token, id, name, version, body, due_us, expires_us, priority, lane, "key", cost, attempt_count, lost_count
 )
 select coalesce(json_agg(
@@ -126,7 +141,7 @@ select coalesce(json_agg(json_build_array(name, due_us, number, size)), '[]')::t
 -- name: take
 with claimed as (
     update durable_tasks set state = 3, token = token + 1, owner = $1
-    where state = 1 and number in (select value::bigint from json_array_elements_text($2::json))
+    where number = any(array(select value::bigint from json_array_elements_text($2::json))) and state + 0 = 1
     returning number, token, id, name, version, body, due_us, expires_us, priority, lane, "key", cost, attempt_count, lost_count
 )
 select coalesce(json_agg(
@@ -159,14 +174,14 @@ with due as materialized (
     select number as due_number from durable_tasks where queue = $1 and state = 0 and lane is null and due_us <= $2
     order by due_us, number limit $3 for update skip locked
 )
-update durable_tasks set state = 1 from due where number = due_number and state = 0
+update durable_tasks set state = 1 where number = any(array(select due_number from due)) and state + 0 = 0
 
 -- name: make_heads_ready
 with due as materialized (
     select number as due_number from durable_tasks where queue = $1 and state = 0 and lane is not null and due_us <= $2
     order by due_us, number limit $3 for update skip locked
 )
-update durable_tasks set state = 1 from due where number = due_number and state = 0
+update durable_tasks set state = 1 where number = any(array(select due_number from due)) and state + 0 = 0
 
 -- name: lock_repetition
 insert into durable_repetitions (name) values ($1)

@@ -30,6 +30,7 @@ from ratelimited_executor.stores.tasks.redis_layout import (
     KEYS,
     SCRIPTS,
     VERSION,
+    answers_of,
     arguments_of,
     function_of,
     held_of,
@@ -45,6 +46,7 @@ from ratelimited_executor.stores.tasks.redis_layout import (
     rows_of,
     tasks_of,
     turns_of,
+    unique_of,
 )
 
 if TYPE_CHECKING:
@@ -54,6 +56,7 @@ if TYPE_CHECKING:
     from ratelimited_executor._core.durable.tasks import (
         Claim,
         Claimed,
+        Duplicate,
         NewTask,
         Occurrence,
         Placed,
@@ -104,6 +107,7 @@ class RedisStore(TaskStore):
             raise ValueError(f"prefix must be printable, not empty, and without braces, got {prefix!r}")
         # The client must not retry, as it does not know which calls may be repeated. Every call has a timeout of ours.
         self._client, self._owns_client = client_of(redis, user="RedisStore", retry=None, socket_timeout=None)
+        self._url = redis if isinstance(redis, str) else None
         self._is_cluster = hasattr(redis, "get_nodes")
         self._keys = [f"{{{prefix}}}:{key}" for key in KEYS]
         self._prefix = prefix
@@ -120,6 +124,10 @@ class RedisStore(TaskStore):
     def __repr__(self) -> str:
         return f"RedisStore(..., prefix={self._prefix!r})"  # the URL may hold a password
 
+    def twin(self) -> RedisStore | None:
+        """Return another store over the same keys, for another event loop; None if it has a client of the user."""
+        return None if self._url is None else RedisStore(self._url, prefix=self._prefix)
+
     async def open(self, clock: Clock) -> None:  # noqa: ARG002  # the server's clock counts
         check_process(repr(self), self._process)
         if not self._user_count:
@@ -135,13 +143,12 @@ class RedisStore(TaskStore):
             self._process = os.getpid()
         self._user_count += 1
 
-    async def put(self, tasks: Sequence[NewTask], *, connection: Any = None) -> list[bool]:
+    async def put(self, tasks: Sequence[NewTask], *, connection: Any = None) -> list[bool | Duplicate]:
         if connection is not None:
             raise TypeError(
                 "connection: RedisStore cannot take part in a transaction: put without it, after the commit"
             )
-        answer = await self._change("put", tasks_of(tasks))
-        return [each == b"1"[0] for each in answer]
+        return answers_of(*await self._change("put", tasks_of(tasks), unique_of(tasks)))
 
     async def join(self, owner: str, lease_us: int, *, former: str = "", held: Collection[Ref] = ()) -> bool:
         return bool(await self._change("join", owner, lease_us, former, held_of(held)))

@@ -32,6 +32,20 @@ for name, lease in pairs(leases) do
 end
 local cancelled = owner and cancelled_of(owner) or ''
 write_all()
+for attempt = 1, 10 do  -- deletes rows of unique keys that no longer count, among some after an arbitrary key, every fourth time the first
+  local after = redis.sha1hex(now .. ' ' .. attempt)
+  local rows = redis.call('ZRANGEBYLEX', keys.unique, sub(after, -1) < '4' and '-' or '(' .. after, '+', 'LIMIT', 0, 1000)
+  local ends, ids, stale = {}, {}, {}
+  for index, row in ipairs(rows) do
+    local _, till, from = unpacked(UNIQUE_ROW, row)
+    ends[index], ids[index] = till, sub(row, from)
+  end
+  for index, number in ipairs(read_parts('ZMSCORE', keys.ids, ids)) do
+    if not number and ends[index] <= now - REMEMBERED_US then stale[#stale + 1] = rows[index] end
+  end
+  in_parts('ZREM', keys.unique, stale)
+  if #stale < 500 then break end
+end
 if not owner then return false end
 local score = string.format('%.0f', owner)
 return {cancelled, redis.call('ZCOUNT', keys.claimed, score, score), tonumber(redis.call('HGET', keys.store, 'lost') or 0)}

@@ -19,24 +19,24 @@ while at <= #args.outcomes do
 end
 local records = read_parts('HMGET', keys.tasks, numbers)
 
-local function fail(number, task, last, delay, text)
-  task[ATTEMPTS] = task[ATTEMPTS] + 1
-  task[ERROR] = text
-  local is_skipped = task[LANE] ~= '' and task[BLOCKING] == 0
-  if last == END_DEAD then
-    enter(number, task, DEAD)
-    if is_skipped then leave_lane(number, task, now) end
-    return
-  end
+local function postpone(number, task, delay, keeps_lane)
   task[DUE] = now + delay
-  task[PLACE] = task[DUE]
+  task[PLACE] = keeps_lane and 0 or task[DUE]
   task[WAS_DUE] = 0
-  if is_skipped then
+  if task[LANE] ~= '' and task[BLOCKING] == 0 then
     enter(number, task, BEHIND)
     leave_lane(number, task, now)
   else
     wait(number, task, now)
   end
+end
+
+local function fail(number, task, last, delay, text)
+  task[ATTEMPTS] = task[ATTEMPTS] + 1
+  task[ERROR] = text
+  if last ~= END_DEAD then return postpone(number, task, delay, false) end
+  enter(number, task, DEAD)
+  if task[LANE] ~= '' and task[BLOCKING] == 0 then leave_lane(number, task, now) end
 end
 
 local function finish(number, task, how, delay, text)
@@ -50,6 +50,8 @@ local function finish(number, task, how, delay, text)
     enter(number, task, READY)
   elseif how == END_UNKNOWN then
     enter(number, task, UNKNOWN)
+  elseif how == END_SNOOZED then
+    postpone(number, task, delay, task[BLOCKING] == 1)
   else
     fail(number, task, how, delay, text)
   end

@@ -12,8 +12,10 @@ from ratelimited_executor._core.durable.table import REMEMBERED_US
 from ratelimited_executor._core.durable.tasks import (
     NO_KEY,
     Claimed,
+    Duplicate,
     DurableState,
     End,
+    OnDuplicate,
     Placed,
     Placement,
     Ref,
@@ -34,6 +36,7 @@ __all__ = [
     "SCRIPTS",
     "VERSION",
     "PartRecord",
+    "answers_of",
     "arguments_of",
     "function_of",
     "held_of",
@@ -49,14 +52,16 @@ __all__ = [
     "rows_of",
     "tasks_of",
     "turns_of",
+    "unique_of",
 ]
 
 VERSION: Final = 1  # of the layout
 KEYS: Final = (
     "store", "ids", "tasks", "bodies", "ready", "scheduled", "heads", "behind", "claimed", "cancelled", "started", "expiring", "unknown",
-    "dead", "lanes", "crowded", "owners", "ended", "repetitions", "turns", "pauses", "paused",
+    "dead", "lanes", "crowded", "owners", "ended", "repetitions", "turns", "unique", "pauses", "paused",
 )  # fmt: skip
 _NEW: Final = struct.Struct("<BddII")
+_UNIQUE: Final = struct.Struct("<IdBBd")
 _OUTCOME: Final = struct.Struct("<8sdBd")
 _NUMBER: Final = struct.Struct(">d")
 _BITS: Final = struct.Struct(">Q")
@@ -83,7 +88,7 @@ _CONSTANTS: Final[dict[str, Any]] = {
 }
 # The arguments of each script, in the order in which arguments_of() takes them.
 _FIELDS: Final[dict[str, dict[str, Any]]] = {
-    "put": {"tasks": bytes},
+    "put": {"tasks": bytes, "unique": bytes},
     "join": {"owner": str, "lease_us": int, "former": str, "held": bytes},
     "beat": {"owner": str},
     "leave": {"owner": str},
@@ -125,6 +130,25 @@ def arguments_of(name: str, *values: Any) -> list[Any]:
 def tasks_of(tasks: Iterable[NewTask]) -> bytes:
     """Write new tasks."""
     return b"".join(map(_new, tasks))
+
+
+def unique_of(tasks: Iterable[NewTask]) -> bytes:
+    """Write what makes tasks unique, each with its task's place."""
+    return b"".join(
+        _UNIQUE.pack(
+            place, each.period_us, each.while_running,
+            each.is_changing + (each.on_duplicate is OnDuplicate.DEBOUNCE),
+            -1 if each.delay_max_us is None else each.delay_max_us,
+        ) + each.key.encode() + b"\0"
+        for place, task in enumerate(tasks, start=1)
+        if (each := task.unique) is not None
+    )  # fmt: skip
+
+
+def answers_of(digits: bytes, *ids: bytes) -> list[bool | Duplicate]:
+    """Read the answers to new tasks: a digit for each, and the ids of duplicates by their unique keys."""
+    rest = iter(ids)
+    return [each == b"1"[0] if each < b"2"[0] else Duplicate(next(rest).decode(), each == b"3"[0]) for each in digits]
 
 
 def outcomes_of(outcomes: Iterable[TaskOutcome]) -> bytes:

@@ -27,6 +27,7 @@
 --   owners     a hash: owner -> its number, its lease, and when it was seen by vouched time
 --   ended      a sorted set: id -> vouched time of its end
 --   repetitions  a hash: name -> record of a repetition
+--   unique     a sorted set without scores: unique key, 0, end of the period of the task that was put last with it, and its id
 --   pauses     a hash: what it covers -> record of a pause, also of one that has ended; store has their number as paused
 --   paused     a sorted set: number -> its pause's number, of those that are PAUSED: their records are UNKNOWN, with the pause's
 --              number as their owner, and '-' before their function, so that nothing else revives them. Processes of an older
@@ -43,6 +44,7 @@ local REPETITION = '<dddsssssss'
 local PAUSE = '<ddd'  -- number, since, until (-1 if it does not end, 0 if it was ended)
 local LANE_RECORD, NO_HEAD = '<c8d', string.rep('\0', 8)
 local OWNER_RECORD = '<ddd'  -- number, lease, seen
+local UNIQUE_ROW = '<sd'  -- key, end of the period; the id is the rest
 local PART = 2000  -- values of one command; Lua's stack takes 8000
 local BATCH = 1000  -- tasks that one claim makes ready of each kind, and deletes as expired, at most: the next claim goes on
 

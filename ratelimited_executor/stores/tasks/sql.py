@@ -23,6 +23,7 @@ if TYPE_CHECKING:
         Beat,
         Claim,
         Claims,
+        Duplicate,
         LaneRow,
         NewTask,
         Occurrence,
@@ -66,14 +67,14 @@ class SQLStore(TaskStore):
         ...
 
     @abstractmethod
-    async def _put_with(self, connection: Any, tasks: Sequence[NewTask]) -> list[bool]:
+    async def _put_with(self, connection: Any, tasks: Sequence[NewTask]) -> list[bool | Duplicate]:
         """Put tasks in the user's open transaction."""
         ...
 
     def _tell(self, *, is_cancel: bool = False) -> None:
         """Notify other processes of a change, if they do not poll; ``is_cancel`` if a claimed task was cancelled."""
 
-    async def put(self, tasks: Sequence[NewTask], *, connection: Any = None) -> list[bool]:
+    async def put(self, tasks: Sequence[NewTask], *, connection: Any = None) -> list[bool | Duplicate]:
         if connection is not None:
             return await self._put_with(connection, tasks)
         return await self._change(lambda now_us: moves.put(now_us, tasks))

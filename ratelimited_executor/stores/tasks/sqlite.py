@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from os import PathLike
 
-    from ratelimited_executor._core.durable.tasks import NewTask
+    from ratelimited_executor._core.durable.tasks import Duplicate, NewTask
     from ratelimited_executor.abc import Clock
     from ratelimited_executor.stores.tasks.moves import Moves
     from ratelimited_executor.stores.tasks.sql import Program
@@ -78,6 +79,16 @@ class SQLiteStore(SQLiteFile, SQLStore, TaskStore):
         self._reader: _Reader | None = None
         self._seen_version: int | None = None
 
+    def twin(self) -> SQLiteStore:
+        """Return another store over the same file, for another event loop."""
+        return SQLiteStore(self._path, create=self._is_creating)
+
+    def put_in(self, connection: Any, tasks: Sequence[NewTask]) -> list[bool | Duplicate]:
+        """Put tasks in the open transaction of a connection, without asyncio, whether the store is open or not."""
+        self._check_user(connection)
+        with self._translated(BusyError=_BUSY_WITH_USER):
+            return _play(connection.cursor(), moves.put(self._now_us(), tasks))
+
     async def open(self, clock: Clock) -> None:
         self._clock = clock
         if not self._user_count:
@@ -132,20 +143,19 @@ class SQLiteStore(SQLiteFile, SQLStore, TaskStore):
         """Run moves in the store's thread; reads the clock there."""
         return self._in_transaction(lambda cursor: _play(cursor, program(self._now_us())), synchronous)
 
-    async def _put_with(self, connection: Any, tasks: Sequence[NewTask]) -> list[bool]:
+    async def _put_with(self, connection: Any, tasks: Sequence[NewTask]) -> list[bool | Duplicate]:
         """Put tasks through the user's apsw connection, in the caller's thread; others notice its commit soon."""
         if self._connection is None:
             raise StoreUnavailableError(repr(self), _NOT_OPEN)
-        self._check_user(connection)
-        with self._translated(BusyError=_BUSY_WITH_USER):
-            return _play(connection.cursor(), moves.put(self._now_us(), tasks))
+        return self.put_in(connection, tasks)
 
     def _check_user(self, connection: Any) -> None:
         if not isinstance(connection, driver().Connection):
             raise TypeError(f"connection must be an apsw.Connection to {self._path}, got {connection!r}")
         if not connection.in_transaction:
             raise ValueError("connection must have an open transaction: begin one first, preferably by BEGIN IMMEDIATE")
-        self._check_file()
+        if self._connection is not None:
+            self._check_file()
         if not self._is_at(connection.filename):
             raise ValueError(f"connection must be to {self._path}, got one to {connection.filename or 'no file'}")
 
@@ -160,8 +170,7 @@ class SQLiteStore(SQLiteFile, SQLStore, TaskStore):
         return bool(is_changed)
 
     def _now_us(self) -> int:
-        assert self._clock is not None
-        return round(self._clock.wall() * _US)
+        return round((time.time() if self._clock is None else self._clock.wall()) * _US)
 
     def _check(self, connection: Any) -> None:
         if not (

@@ -142,6 +142,10 @@ from durable_owners where owner = $1
 -- name: late_owners
 select owner from durable_owners where seen_us + lease_us <= $1 order by owner
 
+-- name: lock_unique
+-- the whole file is locked
+select $1
+
 -- name: lock_free_lane
 select lane from durable_lanes where lane = $1
 

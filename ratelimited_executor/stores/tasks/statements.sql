@@ -11,6 +11,36 @@ on conflict (lane) do update set last_place_us =
     then excluded.last_place_us else durable_lanes.last_place_us end
 returning lane, last_place_us
 
+-- name: lock_unique
+insert into durable_unique ("key") values ($1) on conflict ("key") do update set "key" = excluded."key" returning "key"
+
+-- name: holder
+select durable_unique."key", durable_unique.id, until_us,
+    case when exists (select 1 from durable_ended where durable_ended.id = durable_unique.id) then 1 else 0 end,
+    number, state, lane, put_us, attempt_count, is_cancelled, expires_us
+from durable_unique left join durable_tasks on durable_tasks.id = durable_unique.id
+where durable_unique."key" = $1
+
+-- name: set_unique
+insert into durable_unique ("key", id, until_us) values ($1, $2, $3)
+on conflict ("key") do update set id = excluded.id, until_us = excluded.until_us
+
+-- name: change
+update durable_tasks set body = $1, cost = $2, priority = case when priority < $3 then $3 else priority end
+where number = $4 and state in (0, 1, 2, 4) returning number
+
+-- name: postpone
+update durable_tasks set due_us = $1, expires_us = $1 + span_us, was_due = $2, place_us = $3, state = $4
+where number = $5 and state in (0, 1, 2)
+
+-- name: stale_unique
+select "key", id from (select "key", id, until_us from durable_unique where "key" > $1 order by "key" limit $2) as sample
+where until_us <= $3 and not exists (select 1 from durable_tasks where durable_tasks.id = sample.id)
+
+-- name: forget_unique
+delete from durable_unique
+where "key" = $1 and id = $2 and not exists (select 1 from durable_tasks where durable_tasks.id = $2)
+
 -- name: drop_lane
 delete from durable_lanes where lane = $1
 
@@ -95,6 +125,15 @@ update durable_tasks set
     error = $1, due_us = $2, place_us = $2, expires_us = $2 + span_us,
     state = case when lane is not null and is_blocking = 0 then 2 when $2 <= $3 then 1 else 0 end
 where number = $4 and token = $5 and state = 3
+returning number, token
+
+-- name: snooze
+-- one that blocks keeps its lane
+update durable_tasks set
+    owner = null, was_due = 0, due_us = $1, expires_us = $1 + span_us,
+    place_us = case when is_blocking = 1 then 0 else $1 end,
+    state = case when lane is not null and is_blocking = 0 then 2 when $1 <= $2 then 1 else 0 end
+where number = $3 and token = $4 and state = 3
 returning number, token
 
 -- name: bury

@@ -3,7 +3,18 @@
 import pytest
 
 from ratelimited_executor._core.durable.table import REMEMBERED_US, TaskTable
-from ratelimited_executor._core.durable.tasks import Beat, Claim, DurableState, End, NewTask, TaskOutcome, Ref
+from ratelimited_executor._core.durable.tasks import (
+    Beat,
+    Claim,
+    Duplicate,
+    DurableState,
+    End,
+    NewTask,
+    OnDuplicate,
+    Ref,
+    TaskOutcome,
+    UniqueKey,
+)
 
 S = 1_000_000
 NOW = 1_000_000 * S
@@ -220,6 +231,41 @@ def test_head_that_is_tried_again_blocks_or_not(store):
         assert [each + lane for each in follows] == list(store.claim())
 
 
+def test_a_snoozed_head_blocks_or_not(store):
+    """A snoozed head is due again without an attempt, and blocks its lane or gives way, as if it were retried."""
+    for is_blocking in (True, False):
+        lane = f"l{is_blocking}"
+        store.put(f"{lane} head", "next" + lane, lane=lane, is_blocking=is_blocking)
+        store.end(store.claim()[f"{lane} head"], End.SNOOZED, delay_us=9 * S)
+        store.put("third" + lane, lane=lane, delay_us=S)
+        store.now += 2 * S
+        ran = []
+        while claimed := store.claim():
+            [(id, ref)] = claimed.items()
+            ran.append(id)
+            store.end(ref)
+            store.now += (9 if is_blocking else 1) * S
+        assert ([] if is_blocking else ["next" + lane, "third" + lane]) == ran
+        store.now += 9 * S
+        [row] = store.table.find([f"{lane} head"])
+        assert (0, "") == (row.attempt_count, row.error)
+        assert f"{lane} head" == next(iter(store.claim()))
+
+
+def test_a_head_that_was_requeued_keeps_its_lane_when_it_is_snoozed(store):
+    """A dead letter that was requeued and is snoozed then goes before the tasks that waited behind it."""
+    store.put("x", "y", lane="l")
+    store.now += S
+    store.end(store.claim()["x"], End.RETRY, delay_us=S)
+    store.now += S
+    store.end(store.claim()["x"], End.DEAD)
+    store.table.requeue(store.now, ["x"])
+    store.end(store.claim()["x"], End.SNOOZED, delay_us=9 * S)
+    assert {} == store.claim()
+    store.now += 9 * S
+    assert ["x"] == list(store.claim())
+
+
 def test_dead_letters_block_their_lane_until_somebody_decides(store):
     """A dead letter blocks its lane until it is requeued, and goes first, or is cancelled."""
     store.put("x", "y", lane="l")
@@ -256,3 +302,119 @@ def test_rows_are_listed_in_pages(store):
     assert ["c", "d"] == [row.id for row in store.table.rows(None, after=2, limit=2)]
     assert ["c"] == [row.id for row in store.table.rows(DurableState.READY, after=0, limit=1)]
     assert 3 == store.table.counts()[DurableState.READY]
+
+
+def unique(key="u", **options):
+    """Return the options of a task with a unique key."""
+    return {"unique": UniqueKey(key, **options), "is_named": "period_us" in options}
+
+
+def test_unique_key_counts_while_its_task_waits_or_runs(store):
+    """A unique put is a duplicate while its task waits, runs or is retried, and not once that has ended, died or expired."""
+    assert [True, Duplicate("x", False)] == store.put("x", "y", **unique())
+    assert [True] == store.put("z", **unique("other"))
+    ref = store.claim(1)["x"]
+    assert [Duplicate("x", False)] == store.put("y", **unique())
+    store.end(ref, End.RETRY, delay_us=S)
+    assert [Duplicate("x", False)] == store.put("y", **unique())
+    store.now += S
+    store.end(store.claim()["x"], End.DEAD)
+    assert [True] == store.put("y", **unique(), expires_us=S)
+    store.now += S
+    assert [True] == store.put("w", **unique())
+    store.end(store.claim()["w"])
+    assert [True] == store.put("v", **unique())
+
+
+def test_cancelled_task_does_not_count(store):
+    """A cancelled task is no duplicate, within its period or while its process still runs it."""
+    store.put("x", **unique(period_us=9 * S))
+    store.table.cancel(store.now, ["x"])
+    assert [True] == store.put("y", **unique(period_us=9 * S))
+    ref = store.claim()["y"]
+    store.table.cancel(store.now, ["y"])
+    assert [True] == store.put("z", **unique(period_us=9 * S))
+    assert store.end(ref)
+    assert [Duplicate("z", False)] == store.put("w", **unique(period_us=9 * S))
+
+
+def test_period_begins_with_the_put_and_outlasts_the_task(store):
+    """A period begins with a put that creates a task, in no bucket, and its end or death changes nothing."""
+    options = unique(period_us=10 * S)
+    store.now += 9 * S
+    store.put("x", **options)
+    store.end(store.claim()["x"])
+    store.now += 10 * S - 1
+    assert [Duplicate("x", False)] == store.put("y", **options)
+    assert [True] == store.put("w", **unique())  # without a period, only what exists counts
+    store.end(store.claim()["w"])
+    store.now += 1
+    assert [True] == store.put("y", **options)
+    store.end(store.claim()["y"], End.DEAD)
+    assert [Duplicate("y", False)] == store.put("z", **options)
+    store.now -= 3600 * S  # a clock that is set back ends the period, and nothing is refused for an hour
+    assert [True] == store.put("z", **options)
+
+
+def test_claimed_task_does_not_count_if_not_asked_for(store):
+    """Without ``while_running``, one task is put beside a claimed one, also if that comes back to wait."""
+    options = unique(while_running=False)
+    store.put("x", **options)
+    ref = store.claim()["x"]
+    assert [True, Duplicate("y", False)] == store.put("y", "z", **options)
+    store.end(ref, End.RETRY)
+    assert [Duplicate("y", False)] == store.put("z", **options)
+    assert {"x", "y"} == set(store.claim())
+
+
+def test_replaced_task_has_the_last_arguments_and_the_largest_priority(store):
+    """REPLACE changes arguments, cost and a smaller priority, and keeps everything else; a claimed task is not changed."""
+    options = unique(on_duplicate=OnDuplicate.REPLACE)
+    store.put("x", "later", body=b"1", priority=1.0, **options)
+    store.put("between", priority=2.0)
+    assert [Duplicate("x", True)] == store.put("y", body=b"2", cost="3", priority=0.0, delay_us=S, **options)
+    assert [Duplicate("x", True)] == store.put("y", body=b"4", cost="5", priority=3.0, delay_us=S, **options)
+    [claimed, other] = store.table.claim(store.now, Claim(owner="a", count=9)).tasks
+    assert ("x", b"4", "5", 3.0, "between") == (claimed.id, claimed.body, claimed.cost, claimed.priority, other.id)
+    assert [Duplicate("x", False)] == store.put("y", **unique(on_duplicate=OnDuplicate.REPLACE))
+
+
+def test_debounced_task_is_due_when_the_last_put_says(store):
+    """DEBOUNCE moves the due time, at most to its limit, and leaves a task alone that waits for another attempt."""
+    options = unique(on_duplicate=OnDuplicate.DEBOUNCE, while_running=False, delay_max_us=20 * S)
+    began = store.now
+    store.put("x", delay_us=5 * S, expires_us=S, **options)
+    for due in (9, 13, 17, 20, 20):
+        store.now += 4 * S
+        assert [Duplicate("x", True)] == store.put("y", body=b"new", delay_us=5 * S, **options)
+        [row] = store.table.find(["x"])
+        assert (began + due * S, DurableState.SCHEDULED) == (row.due_us, row.state) or store.now == began + 20 * S
+    ref = store.claim()["x"]
+    store.end(ref, End.RETRY, delay_us=60 * S)
+    assert [Duplicate("x", True)] == store.put("y", body=b"newer", **options)
+    [row] = store.table.find(["x"])
+    assert (store.now + 60 * S, b"newer") == (row.due_us, row.body)
+
+
+def test_debounced_task_gives_way_in_its_lane(store):
+    """A debounced head of a lane lets the next task go first, and comes in its turn."""
+    options = unique(on_duplicate=OnDuplicate.DEBOUNCE, while_running=False)
+    store.put("x", lane="l", **options)
+    store.put("next", lane="l")
+    assert [Duplicate("x", True)] == store.put("y", delay_us=S, **options)
+    ref = store.claim()["next"]
+    store.now += S
+    assert {} == store.claim()
+    store.end(ref)
+    assert ["x"] == list(store.claim())
+
+
+def test_keys_of_ended_tasks_are_forgotten(store):
+    """Rows of unique keys whose task has ended are deleted."""
+    for n in range(3000):
+        store.put(str(n), **unique(str(n)))
+    for ref in store.claim(3000).values():
+        store.end(ref)
+    assert 3000 == len(store.table._unique)
+    store.beat()
+    assert {} == store.table._unique

@@ -19,7 +19,21 @@ from ratelimited_executor._core.order.ordering import (
 from ...helpers import examples
 
 
-def view(**changes) -> TaskView:
+class Call:
+    """The owner of a task, which a view asks for its callable."""
+
+    def __init__(self, fn, args) -> None:
+        self.call = fn, args
+
+    def _fn_of(self, position):
+        return self.call[0]
+
+    def _args_of(self, position):
+        return self.call[1]
+
+
+def view(fn=None, args=(), **changes) -> TaskView:
+    """Return a view of a task; with ``fn``, of a call."""
     base = {
         "name": "x",
         "priority": 0,
@@ -27,6 +41,7 @@ def view(**changes) -> TaskView:
         "is_repeating": False,
         "is_immediate": False,
         "arrival": 1,
+        "place": None if fn is None else (Call(fn, args), 0),
     }
     return TaskView(**(base | changes))
 
@@ -56,6 +71,13 @@ def test_other_orders_go_by_due_time():
 def test_classes_rank_repeating_immediate_other():
     """Classes rank repeating, immediate, others."""
     assert [TaskClass.REPEATING, TaskClass.IMMEDIATE, TaskClass.OTHER] == sorted(TaskClass)
+
+
+def test_order_may_go_by_the_callable_and_its_arguments():
+    """A view has the callable of its task and the arguments; without a call, None and no arguments."""
+    small, large, waiter = view(print, args=(1,)), view(print, args=(2,)), view()
+    assert [waiter, small, large] == sorted([large, small, waiter], key=lambda task: task.args)
+    assert [None, print] == [waiter.fn, small.fn]
 
 
 # Ageing.

@@ -6,8 +6,11 @@ import logging
 import pytest
 
 from ratelimited_executor import ExecutorManager, ExecutorStoppedError, TaskState
+from ratelimited_executor._runtime.insight.observing import Listeners
+from ratelimited_executor._runtime.life import assembly
 
 from ...helpers import now, sleep_for, swallow
+from ...peers.ticket_group import Server
 
 DONE, CANCELLED = TaskState.DONE, TaskState.CANCELLED
 GRACE = 5.0  # seconds for which a coroutine that swallows its cancellation is waited for
@@ -120,3 +123,41 @@ def test_error_about_arguments_speaks_of_the_class_that_users_know():
     """Errors about arguments name the public class, not its internal bases."""
     with pytest.raises(TypeError, match=r"^ExecutorManager\.__init__\(\) got an unexpected"):
         ExecutorManager(intervall=1.0)
+
+
+@pytest.mark.parametrize("is_group", [False, True])
+@pytest.mark.parametrize(
+    "part", ["Controls", "TaskQueue", "Engine", "Keys", "Backlog", "Retries", "listeners", "notice"]
+)
+async def test_executor_that_cannot_be_created_leaves_nothing_behind(virtual_clock, monkeypatch, part, is_group):
+    """Whatever a part of a new executor raises, nothing is registered, and the name is free."""
+
+    class PartError(BaseException):
+        pass
+
+    def fail(*_, **__):
+        raise PartError
+
+    peers = Server().peers(0) if is_group else None
+    async with ExecutorManager(peers=peers) as manager:
+        with monkeypatch.context() as broken:
+            if part == "listeners":
+                broken.setattr(Listeners, "open", fail)
+            elif part == "notice":
+                broken.setattr(manager, "_on_executor", [fail])
+            else:
+                broken.setattr(assembly, part, fail)
+            with pytest.raises(PartError):
+                manager.executor("x", rate=5, key_rate=1, max_pending=5)
+        assert ({}, set(), []) == (manager.executors, manager._runner.engines, manager._runner._heap)
+        assert not is_group or not peers._members
+        assert 1 == await manager.executor("x", rate=5).submit(int, "1")
+
+
+async def test_manager_that_never_started_is_left_by_an_exception():
+    """Leaving by an exception closes executors that have not started, however many."""
+    manager = ExecutorManager()
+    executors = [manager.executor(name) for name in "abc"]
+    await manager.__aexit__(KeyError, KeyError(), None)
+    assert all(executor.is_terminated for executor in executors)
+    assert {} == manager.executors

@@ -4,6 +4,7 @@ import asyncio
 import math
 from datetime import datetime, timedelta
 from decimal import Decimal
+from inspect import signature
 from zoneinfo import ZoneInfo
 
 import pytest
@@ -18,8 +19,10 @@ from ratelimited_executor import (
     RetryLater,
     WhenFull,
     Window,
+    orders,
 )
-from ratelimited_executor.orders import Ageing, Fair
+from ratelimited_executor._runtime.limits.policy import RULES
+from ratelimited_executor.orders import Ageing, Fair, TaskView
 from ratelimited_executor.peers import StaticPeers
 from ratelimited_executor.policies import Adaptive, Quota
 from ratelimited_executor.testing import audit, worst_window
@@ -46,6 +49,7 @@ def refuses(call, name) -> None:
 # What is made without an executor.
 
 MADE = {
+    "Paced strictness": (lambda value: Paced(strictness=value), "strictness", (*NO_NUMBERS, "exact", object())),
     "Paced slack": (lambda value: Paced(slack=value), "slack", (*NO_DURATIONS, -1)),
     "Window margin": (lambda value: Window(margin=value), "margin", (*NO_DURATIONS, -0.001)),
     "Burst permits": (Burst, "permits", (*NO_COUNTS, 0, None)),
@@ -105,6 +109,15 @@ MADE = {
     "audit costs": (lambda value: audit([1.0, 2.0], 1, costs=value), "costs", ([1], [1, 2, 3], [])),
     "worst_window costs": (lambda value: worst_window([1.0, 2.0], 1, costs=value), "costs", ([1], [1, 2, 3])),
 }
+
+
+def test_every_argument_of_a_policy_and_of_an_order_is_here():
+    """What a policy or an order is made of has bad values in the table."""
+    made = [*RULES, *(order for order in map(vars(orders).get, orders.__all__) if isinstance(order, type))]
+    arguments = {
+        f"{kind.__name__} {name}" for kind in made if kind is not TaskView for name in signature(kind).parameters
+    }
+    assert set() == arguments - set(MADE)
 
 
 @pytest.mark.parametrize("what", MADE)

@@ -11,10 +11,10 @@ from ratelimited_executor import Burst, Paced, Pacing, RateLimitedExecutor, Task
 from ratelimited_executor.insight import Hold
 from ratelimited_executor.orders import Ageing, Fair, latest_due_first
 from ratelimited_executor.policies import Strictness
-from ratelimited_executor.testing import audit, run_virtual, worst_window
+from ratelimited_executor.testing import run_virtual, worst_window
 
 from ...helpers import examples, now
-from ...kinds import each_policy
+from ...kinds import at_once, check_law, each_policy
 
 ORDERS = {"default": default_order, "fair": Fair(), "latest": latest_due_first, "ageing": Ageing(1)}
 
@@ -75,12 +75,7 @@ async def test_each_key_keeps_its_rate(virtual_clock, order, policy, rate):
         if own is None:
             assert 60 == len(starts[key])
             continue
-        if isinstance(policy, Window):
-            permits, width = (10, 2) if own == "10/2s" else (2, 1)
-            assert permits == worst_window(starts[key], width)[0]
-        else:
-            burst = policy.permits if isinstance(policy, Burst) else None
-            assert audit(starts[key], own, slack=0.02 if burst is None else 0.005, burst=burst).ok
+        check_law(policy, starts[key], own)
         assert len(starts[key]) >= 6 * (5 if own == "10/2s" else 2) - 1
 
 
@@ -110,7 +105,7 @@ def test_limited_key_never_delays_another(order, policy, pacing, limits, seed):
             async with RateLimitedExecutor(
                 "x", rate=10, policy=policy, order=ORDERS[order], pacing=pacing, drain_timeout=0, **limited
             ) as executor:
-                for _ in range(5 if limits == "rate" and isinstance(policy, Burst) else 1):
+                for _ in range((limits == "rate" and at_once(policy, "1/min")) or 1):
                     executor.submit(crowd.work, "slow", key="slow")  # what it may start, it starts in both
                 if limits == "penalty":
                     executor.penalize(100, key="slow")
@@ -140,7 +135,7 @@ def test_limited_key_never_delays_another(order, policy, pacing, limits, seed):
         assert [number for number, _ in alone] == [number for number, _ in beside]
         within = 1e-6
         if order == "fair":  # between keys whose shares are equal, it may be the other's turn: one task of each
-            within = 0.5 if not isinstance(policy, Window) else 2.02
+            within = 0.5 if (at_once(policy, 10) or 1) < 10 else 2.02
             early, late = sorted(time for _, time in alone), sorted(time for _, time in beside)
             assert early == pytest.approx(late, abs=1e-6)
         assert [time for _, time in alone] == pytest.approx([time for _, time in beside], abs=within)

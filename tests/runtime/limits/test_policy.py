@@ -30,9 +30,9 @@ from ratelimited_executor.policies import Quota, Strictness
 from ratelimited_executor.testing import audit, run_virtual, worst_window
 
 from ...helpers import check_accounting, examples, now
-from ...kinds import POLICIES, each_policy
+from ...kinds import LATE, POLICIES, at_once, check_law, each_policy
+from ...peers.ticket_group import Server
 
-LATE = 0.005  # how much later than its decision a task's first line may run
 HEAVY_THEN_LIGHT = [("submit", 2, 4), ("submit", 1, 1)]
 LATE_HEAVY_THEN_LIGHT = [("sleep", 1.0, 1), ("submit", 1, 4), ("submit", 5, 1), ("block", 0.4, 1), ("sleep", 1.0, 1)]
 
@@ -317,16 +317,8 @@ def test_resources_keep_laws_of_their_own(policy, history):
         history, rate=20, policy=policy, resources={"tokens": "80/2s"}, needs_of=lambda cost: {"tokens": 5 * cost}
     )
     tokens = [5 * cost for cost in played.costs]
-    if isinstance(policy, Window):
-        assert worst_window(played.times, 2, costs=tokens)[0] <= 80
-        assert worst_window(played.times, 1)[0] <= 20
-    elif isinstance(policy, Burst):
-        assert audit(played.times, Rate(80, per=2), slack=LATE, burst=80, costs=tokens).ok
-        assert audit(played.times, 20, slack=LATE, burst=20).ok
-    else:
-        slack = None if policy.strictness is Strictness.EXACT else policy.slack
-        assert audit(played.times, Rate(80, per=2), slack=slack, costs=tokens).ok
-        assert audit(played.times, 20, slack=slack).ok
+    check_law(policy, played.times, "80/2s", costs=tokens, is_resource=True)
+    check_law(policy, played.times, 20)
 
 
 @pytest.mark.parametrize("kind", ["function", "coroutine"])
@@ -361,8 +353,8 @@ def test_two_peers_keep_the_law_together(policy, histories):
     """Two peers each take their part of the rate, and together keep its law."""
     rate = Rate(40, per=2)
     histories = [[step for step in history if step[0] not in ("pause", "rate")] for history in histories]
-    if isinstance(
-        policy, Paced
+    if (
+        at_once(policy, rate) is None
     ):  # each peer's last start may cost more than a permit: the law is one of single permits
         histories = [[(*step[:2], 1) for step in history] for history in histories]
 
@@ -381,12 +373,7 @@ def test_two_peers_keep_the_law_together(policy, histories):
     played = run_virtual(main())
     times = [time for one in played for time in one.times]
     costs = [cost for one in played for cost in one.costs]
-    if isinstance(policy, Window):
-        assert worst_window(times, 2, costs=costs)[0] <= 40
-    elif isinstance(policy, Burst):
-        assert audit(times, rate, slack=LATE, burst=16, costs=costs).ok
-    else:
-        assert audit(times, rate).ok
+    check_law(policy, times, rate, costs=costs)
 
 
 @pytest.mark.parametrize("peers", [2, 3, 7])
@@ -677,10 +664,21 @@ def test_policy_is_its_rule_and_a_registration(monkeypatch):
         fleet.executor("x", policy=Pairs(), rate=1)
 
 
+@pytest.mark.parametrize("options", [{"rate": 1}, {"key_rate": 1}, {}], ids=repr)
+async def test_policy_that_a_group_cannot_share_is_refused_at_the_call(virtual_clock, monkeypatch, options):
+    """A policy without a form for groups is refused by name, and nothing is registered."""
+    monkeypatch.setitem(RULES, Pairs, PairsRule)
+    async with ExecutorManager(peers=Server().peers(0)) as manager:
+        with pytest.raises(TypeError, match=r"^policy must be one that processes can share, .*Pairs.* omit peers=$"):
+            manager.executor("x", policy=Pairs(), **options)
+        assert {} == manager.executors
+
+
 @pytest.mark.parametrize("policy", [Pairs(), Pairs, object(), "paced", None, Rule])
 def test_policy_that_nobody_knows_is_refused_at_the_call(policy):
     """An unknown policy is refused with the names of the known ones."""
-    with pytest.raises(TypeError, match=r"^policy must be a Paced, Window or Burst, got ") as refusal:
+    *most, last = (kind.__name__ for kind in RULES)
+    with pytest.raises(TypeError, match=rf"^policy must be a {', '.join(most)} or {last}, got ") as refusal:
         RateLimitedExecutor("x", policy=policy)
     assert repr(policy) in str(refusal.value)
     with pytest.raises(TypeError, match=r"got the class Burst: write Burst\(n\), with its depth$"):
@@ -695,7 +693,7 @@ def test_every_policy_is_tested():
 @pytest.mark.parametrize("policy", POLICIES)
 def test_policies_make_limits_of_the_kind_that_they_name(policy):
     """The first rate has a limit of the policy's kind, and the others are windows beside it."""
-    plan = PolicyPlan(POLICIES[policy](5), [Rate(5), Rate(60, per=60)], {"tokens": [Rate(9)]})
+    plan = PolicyPlan(POLICIES[policy].make(5), [Rate(5), Rate(60, per=60)], {"tokens": [Rate(9)]})
     bounds = plan.permits(None, (), now_ns=0, time_ns=lambda: 0, wall_ns=lambda: 0)
     kinds = [(bound.resource, bound.kind) for bound in bounds.bounds]
     numbered = [] if plan.rule.is_numbered else [("permits", plan.rule.kind)]

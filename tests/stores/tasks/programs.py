@@ -17,10 +17,12 @@ from ratelimited_executor._core.durable.tasks import (
     End,
     NewTask,
     Occurrence,
+    OnDuplicate,
     TaskOutcome,
     Ref,
     TaskRow,
     Turns,
+    UniqueKey,
 )
 
 OWNERS = ("a", "a", "b", "c")
@@ -163,7 +165,30 @@ class Program:
                     is_named=is_named,
                 )
             )
-        yield from self._both("put", tasks)
+        yield from self._both("put", self._some_unique(tasks) if draw.random() < 0.5 else tasks)
+
+    def _some_unique(self, tasks: list[NewTask]) -> list[NewTask]:
+        """Make some tasks unique. Of a debounced one there are several with one due time: the order in lanes is not defined."""
+        draw, made = self.draw, []
+        for task in tasks:
+            how = draw.choice(list(OnDuplicate)[: 4 if self.seed % 3 else 2])
+            is_debounced = how is OnDuplicate.DEBOUNCE
+            period_us = draw.choice((0, 200, 200)) if how in (OnDuplicate.KEEP, OnDuplicate.REFUSE) else 0
+            unique = UniqueKey(
+                draw.choice(("u", "u", "u2", "ü")), period_us, draw.random() < 0.5, how, draw.choice((None, 25)) if is_debounced else None
+            )  # fmt: skip
+            id = f"unique-{len(self.ids)}"
+            self.ids.append(id)
+            one = task._replace(id=id, body=id.encode(), is_named=period_us > 0, unique=unique)
+            if draw.random() < 0.3:  # most expire too soon to be changed, and claimed then
+                one = one._replace(expires_us=100)
+            if is_debounced:
+                return [
+                    one._replace(id=f"{id}-{n}", body=b"%d" % n, lane=one.lane if n == 0 else None)
+                    for n in range(len(tasks))
+                ]
+            made.append(one if draw.random() < 0.8 else task)
+        return made
 
     def _claim(self):
         draw = self.draw
@@ -203,7 +228,7 @@ class Program:
         for held in draw.sample(known, min(len(known), draw.choice((1, 1, 2, 4)))):
             if draw.random() < 0.5:  # the others are ended once more, later
                 self.held.remove(held)
-            end = draw.choices(list(End), (4, 4, 2, 3, 1, 1, 1))[0]
+            end = draw.choices(list(End), (4, 4, 2, 3, 1, 1, 1, 2))[0]
             # The id stands for the number until the numbers of each side are known.
             outcomes.append(
                 TaskOutcome(Ref(held.id, held.token), end, draw.choice((0, 0, 20)), f"error {draw.random()}")

@@ -65,6 +65,18 @@ BROKEN = {
     "lanes that go on over a dead letter": ("head", "(state <> 5 or is_blocking = 1)", "state <> 5"),
     "ids that are forgotten": ("remember", "where true", "where false"),
     "tasks that are claimed after they expired": ("expired", "expires_us <= $1", "expires_us <= $1 - 1000000"),
+    "a unique key that keeps its first task": (
+        "set_unique",
+        "id = excluded.id, until_us = excluded.until_us",
+        "id = durable_unique.id",
+    ),
+    "a period that ends with its task": ("holder", "then 1 else 0", "then 0 else 0"),
+    "a duplicate that lowers the priority": ("change", "priority < $3", "priority <> $3"),
+    "a debounced task that expires as if it were not": (
+        "postpone",
+        "expires_us = $1 + span_us",
+        "expires_us = expires_us",
+    ),
     "the least important first": ("claim", "priority desc", "priority"),
     "paused tasks that anyone revives": ("set_aside", "version = -1 - version, ", ""),
     "tasks that stay paused": ("put_back", "owner = $1 order", "owner = '' || $1 || '?' order"),

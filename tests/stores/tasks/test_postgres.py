@@ -3,7 +3,9 @@
 import asyncio
 import re
 import sys
+import threading
 import traceback
+from types import SimpleNamespace
 
 import pytest
 
@@ -15,13 +17,28 @@ import psycopg
 from hypothesis import example, given
 
 from ratelimited_executor.exceptions import StoreUnavailableError
-from ratelimited_executor._core.durable.tasks import Beat, Claim, DurableState, End, NewTask, TaskOutcome, Turns
-from ratelimited_executor.durable import PostgresStore
+from ratelimited_executor._core.durable.tasks import (
+    Beat,
+    Claim,
+    Duplicate,
+    DurableState,
+    End,
+    NewTask,
+    OnDuplicate,
+    TaskOutcome,
+    Turns,
+    UniqueKey,
+)
+from ratelimited_executor._runtime.time.clock import SystemClock
+from ratelimited_executor.durable import DurableTasks, PostgresStore
 from ratelimited_executor.stores.tasks import moves, postgres
 
 from tests.core.test_urls import PASSWORDS, holds
 
 from .postgres_server import END_CONNECTIONS
+
+
+REPLACED = UniqueKey("u", while_running=False, on_duplicate=OnDuplicate.REPLACE)
 
 
 def task(id, **options) -> NewTask:
@@ -82,7 +99,7 @@ async def test_claims_skip_what_others_are_claiming(opened):
 async def test_put_in_the_transaction_of_the_user(opened, database):
     """A put in the user's transaction is committed or rolled back with it, and the connection stays the user's."""
     store = await opened()
-    async with await psycopg.AsyncConnection.connect(database.url) as connection:
+    async with await psycopg.AsyncConnection.connect(database.url, row_factory=psycopg.rows.dict_row) as connection:
         with pytest.raises(ValueError, match="connection must have an open transaction"):
             await store.put([task("x")], connection=connection)
         with pytest.raises(TypeError, match=r"connection must be a psycopg.AsyncConnection"):
@@ -98,6 +115,46 @@ async def test_put_in_the_transaction_of_the_user(opened, database):
             await end()
             [row, _] = await store.find(["x", "y"])
             assert there == (None if row is None else row.state)
+
+
+@pytest.mark.parametrize("wrapped", ["itself", "django", "sqlalchemy", "session"])
+def test_put_in_the_transaction_of_blocking_code(database, wrapped):
+    """A put without asyncio joins the transaction of a blocking connection, also of one inside others, and needs no thread."""
+    store = PostgresStore(database.url)
+    asyncio.run(made(store))
+    send = DurableTasks(store).task(name="send")(print)
+    with psycopg.connect(database.url, row_factory=psycopg.rows.dict_row) as connection:
+        fairy = SimpleNamespace(driver_connection=connection)
+        handed = {
+            "itself": connection,
+            "django": SimpleNamespace(connection=connection, vendor="postgresql"),
+            "sqlalchemy": SimpleNamespace(connection=fairy),
+            "session": SimpleNamespace(connection=lambda: SimpleNamespace(connection=fairy)),
+        }[wrapped]
+        connection.autocommit = True
+        with pytest.raises(ValueError, match="connection must have an open transaction"):
+            send.put_sync(1, connection=handed)
+        connection.autocommit = False
+        with pytest.raises(TypeError, match=r"connection must be a psycopg.Connection, or one of SQLAlchemy or Django"):
+            send.put_sync(1, connection=object())
+        count = threading.active_count()
+        for end, there in ((connection.rollback, 0), (connection.commit, 1)):
+            assert send.put_sync(1, id="x", lane="l", connection=handed).created
+            end()
+            [(found,)] = database.connection.execute("select count(*) from durable_tasks").fetchall()
+            assert there == found
+        assert not send.put_sync(1, id="x", lane="l", connection=handed).created
+        with pytest.raises(psycopg.errors.UndefinedTable):
+            connection.execute("select * from nothing")
+        with pytest.raises(ValueError, match="a statement of this one has failed: roll it back"):
+            send.put_sync(2, connection=handed)
+        assert count == threading.active_count()
+
+
+async def made(store):
+    """Make the tables of a store."""
+    await store.open(SystemClock())
+    await store.aclose()
 
 
 def interrupted(program, before, work):
@@ -141,6 +198,51 @@ async def test_task_that_is_due_again_is_not_deleted_as_expired(opened, database
         )
     )
     assert (0, ["x"]) == (claims.expired_count, [each.id for each in claims.tasks])
+
+
+@pytest.mark.parametrize(
+    "move", ["update durable_tasks set state = 3, owner = 'a'", "delete from durable_tasks", "update durable_tasks set due_us = 0"]
+)  # fmt: skip
+async def test_task_that_moves_while_it_is_to_be_changed(opened, database, move):
+    """A put that finds a waiting task puts its own, if another transaction has claimed or ended that one meanwhile."""
+    store = await opened()
+    await store.put([task("old", unique=REPLACED, lane="l")])
+    new = task("new", unique=REPLACED, body=b"new")
+    answers = await store._run(
+        lambda now_us: interrupted(moves.put(now_us, [new]), "change", lambda: database.connection.execute(move))
+    )
+    assert [Duplicate("old", True) if "due_us" in move else True] == answers
+    assert b"new" in [row.body for row in await store.rows()]
+    assert [Duplicate(answers[0].id if "due_us" in move else "new", True)] == await store.put(
+        [task("x", unique=REPLACED)]
+    )
+
+
+async def test_transaction_of_the_user_that_changes_a_task_holds_up_no_runner(opened, database, monkeypatch):
+    """A changed task is neither claimed nor expired before the commit, and other puts with its key wait for that."""
+    monkeypatch.setattr(postgres, "_LOCK_SECONDS", 60)
+    store = await opened()
+    await store.join("o", 60_000_000)
+    await store.put([task("x", unique=REPLACED, expires_us=60_000_000)])
+    asked = Claim(owner="o", count=9)
+    for end, body in (("rollback", b""), ("commit", b"changed")):
+        async with await psycopg.AsyncConnection.connect(database.url) as connection:
+            await connection.execute("select 1")
+            changed = task("y", unique=REPLACED, body=b"changed")
+            assert [Duplicate("x", True)] == await store.put([changed], connection=connection)
+            async with asyncio.timeout(20):
+                assert Beat((), 0) == await store.beat("o")
+                later = await store._run(lambda now_us: moves.claim(now_us + 120_000_000, asked))
+                assert ((), 0) == (later.tasks, later.expired_count)
+                assert [True] == await store.put([task(end, unique=UniqueKey("other"), delay_us=10**12)])
+                await store.cancel([end])
+            waiting = asyncio.ensure_future(store.put([task("z", unique=UniqueKey("u"))]))
+            await asyncio.sleep(0.1)
+            assert not waiting.done()
+            await getattr(connection, end)()
+            assert [Duplicate("x", False)] == await waiting
+        [row] = await store.rows()
+        assert body == row.body
 
 
 async def test_closing_that_is_cancelled_leaves_nothing_open(opened):
@@ -388,3 +490,9 @@ async def test_a_call_of_many_tasks_takes_few_round_trips(opened, monkeypatch):
     revived, _ = await count(store.revive("default", [(f"f{n}", 1) for n in range(200)]))
     assert {} == {state: count for state, count in (await store.counts()).items() if count}
     assert (8, 7, 8, 2) == (many, retried, done, revived)
+    few, _ = await count(store.put([task("u", unique=REPLACED)]))
+    many, answers = await count(
+        store.put([task(f"u{n}", unique=REPLACED._replace(key=f"{n % 50}")) for n in range(100)])
+    )
+    again, _ = await count(store.put([task(f"v{n}", unique=REPLACED._replace(key=f"{n % 50}")) for n in range(100)]))
+    assert (50, 6, 6, 4) == (answers.count(True), few, many, again)

@@ -4,6 +4,7 @@ import asyncio
 import random
 import shutil
 import signal
+import sqlite3
 import subprocess
 import sys
 import textwrap
@@ -13,9 +14,19 @@ from pathlib import Path
 import apsw
 import pytest
 
-from ratelimited_executor._core.durable.tasks import Claim, DurableState, End, NewTask, TaskOutcome, Turns
+from ratelimited_executor._core.durable.tasks import (
+    Claim,
+    Duplicate,
+    DurableState,
+    End,
+    NewTask,
+    OnDuplicate,
+    TaskOutcome,
+    Turns,
+    UniqueKey,
+)
 from ratelimited_executor._runtime.time.clock import SystemClock
-from ratelimited_executor.durable import SQLiteStore
+from ratelimited_executor.durable import DurableTasks, SQLiteStore
 from ratelimited_executor.exceptions import StoreUnavailableError
 from ratelimited_executor.stores import sqlite_file
 from ratelimited_executor.stores.tasks import moves, sqlite
@@ -151,6 +162,13 @@ async def test_put_in_the_transaction_of_the_user(opened, tmp_path):
         connection.execute(end)
         [row, _] = await store.find(["x", "y"])
         assert there == (None if row is None else row.state)
+    unique = UniqueKey("u", on_duplicate=OnDuplicate.REPLACE)
+    for end, id in (("rollback", "u1"), ("commit", "u2"), ("commit", "u3")):
+        connection.execute("begin immediate")
+        answer = await store.put([task(id, unique=unique, body=id.encode())], connection=connection)
+        assert [True if id < "u3" else Duplicate("u2", True)] == answer
+        connection.execute(end)
+    assert (None, b"u3") == tuple(row and row.body for row in await store.find(["u1", "u2"]))
     connection.execute("begin")
     connection.execute("select * from orders").fetchall()
     await store.put([task("between")])
@@ -158,6 +176,33 @@ async def test_put_in_the_transaction_of_the_user(opened, tmp_path):
         await store.put([task("z")], connection=connection)
     connection.execute("rollback")
     connection.close()
+
+
+@pytest.mark.parametrize("is_open", [False, True])
+async def test_put_in_the_transaction_of_blocking_code(opened, tmp_path, is_open):
+    """A put without asyncio joins the transaction of a connection, whether the store is open or not."""
+    store = await opened()
+    await store.put([task("w")])
+    send = DurableTasks(store if is_open else SQLiteStore(tmp_path / "tasks.db")).task(name="send")(print)
+    other = apsw.Connection(str(tmp_path / "other.db"))
+    other.execute("begin immediate")
+
+    def work():
+        connection = apsw.Connection(str(tmp_path / "tasks.db"))
+        with pytest.raises(ValueError, match="connection must have an open transaction"):
+            send.put_sync(1, connection=connection)
+        with pytest.raises(TypeError, match=r"connection must be an apsw.Connection"):
+            send.put_sync(1, connection=sqlite3.connect(":memory:"))
+        with pytest.raises(ValueError, match="connection must be to"):
+            send.put_sync(1, connection=other)
+        for end in ("rollback", "commit"):
+            connection.execute("begin immediate")
+            assert send.put_sync(1, id="x", connection=connection).created
+            connection.execute(end)
+        connection.close()
+
+    await asyncio.to_thread(work)
+    assert DurableState.READY is (await store.find(["x"]))[0].state
 
 
 async def test_nothing_is_made_before_it_is_opened_and_use_after_the_end_is_an_error(tmp_path, clock):

@@ -7,12 +7,14 @@ import pytest
 from ratelimited_executor.exceptions import StoreUnavailableError
 from ratelimited_executor._core.durable.tasks import (
     Claim,
+    Duplicate,
     DurableState,
     End,
     NewTask,
     Occurrence,
     TaskOutcome,
     Placement,
+    UniqueKey,
 )
 from ratelimited_executor.durable import PostgresStore, SQLiteStore
 from ratelimited_executor.stores.tasks import postgres, sqlite
@@ -96,7 +98,10 @@ async def test_tables_of_the_first_schema_are_updated(opened, module, monkeypatc
     [placed] = await new.place("a", [Occurrence("r", task, "sometimes", "spec", 0)])
     assert Placement.PLACED is placed.placement
     assert ["r"] == [row.name for row in await new.repetitions()]
-    assert 2 == (await old.counts())[DurableState.SCHEDULED]
+    unique = [NewTask(id=id, name="f", delay_us=10**12, unique=UniqueKey("u")) for id in ("u1", "u2")]
+    assert [True, Duplicate("u1", False)] == await new.put(unique)
+    assert await old.beat("a") is not None
+    assert 3 == (await old.counts())[DurableState.SCHEDULED]
 
 
 async def test_an_older_release_refuses_what_it_does_not_fit(opened, module, monkeypatch):

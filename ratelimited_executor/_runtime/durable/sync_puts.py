@@ -1,0 +1,203 @@
+"""Puts from code without an event loop: on a loop in a thread of its own, with a store of its own.
+
+::
+
+    a thread                          the puts' thread
+    tasks.put_sync(task)   ------->   started and opened by the first put, and again after each fork
+                           ------->   shares a transaction with the puts of other threads
+        ...                <-------   True if it is new, or the error
+
+Before a fork the thread ends, and its store is closed: neither would work in the child, and two processes must not share
+a connection. The next put of either process starts it again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import os
+import threading
+import weakref
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
+
+from ratelimited_executor._runtime.durable.putting import Putting
+from ratelimited_executor._runtime.threads.loop_thread import Crossings, LoopThread, runs_event_loop
+from ratelimited_executor._runtime.time.clock import SystemClock
+from ratelimited_executor.exceptions import ExecutorStoppedError
+
+if TYPE_CHECKING:
+    from collections.abc import Coroutine, Sequence
+
+    from ratelimited_executor._core.durable.tasks import Duplicate, NewTask
+    from ratelimited_executor.abc import TaskStore
+
+T = TypeVar("T")
+
+__all__ = ["SyncPuts", "put_on", "refuse_loop"]
+
+_LOOK_SECONDS: Final = 1.0  # between two looks whether a loop of the user still runs
+
+
+class SyncPuts:
+    """The blocking puts into one store.
+
+    Args:
+        store: the user's store, of which the thread opens a twin.
+    """
+
+    def __init__(self, store: TaskStore) -> None:
+        self._store = store
+        self._lock = threading.Lock()
+        self._thread: _PuttingThread | None = None
+        _ALL.add(self)
+
+    @cached_property
+    def is_possible(self) -> bool:
+        """True if the store has a twin; if not, it can be used only on the event loop on which it is open."""
+        return _twin_of(self._store) is not None
+
+    def put(self, tasks: Sequence[NewTask]) -> list[bool | Duplicate]:
+        """Return once tasks are durable: for each True if it is new, False for a duplicate.
+
+        Args:
+            tasks: the tasks of one transaction.
+        """
+        while True:
+            thread = self._opened()
+            begun: list[bool] = []
+            try:
+                return thread.put(tasks, begun)
+            except (
+                ExecutorStoppedError
+            ):  # before a fork; or at the interpreter's exit, and then it cannot be opened again
+                self._drop(thread)
+                if begun:
+                    raise
+
+    def _opened(self) -> _PuttingThread:
+        with self._lock:
+            if self._thread is None:
+                thread = _PuttingThread(_twin_of(self._store), f"put_sync() of {self._store!r}")
+                thread.start()  # if the store cannot be opened, the next put tries again
+                self._thread = thread
+            return self._thread
+
+    def _drop(self, thread: _PuttingThread) -> None:
+        with self._lock:
+            if self._thread is thread:
+                self._thread = None
+
+    def hold(self) -> None:
+        """Close the store and end the thread, until a fork is over."""
+        self._lock.acquire()
+        if self._thread is not None:
+            self._thread.close()
+            self._thread = None
+
+    def release(self) -> None:
+        """Let the next put start a thread: the fork is over."""
+        self._lock.release()
+
+
+class _PuttingThread(LoopThread):
+    """The thread, and the loop on which its store is open."""
+
+    def __init__(self, store: Any, name: str) -> None:
+        crossings = Crossings()
+        self._keeper = _Keeper(store, crossings)
+        super().__init__(cast("Any", self._keeper), name)  # in the place of a manager
+        self.crossings = crossings
+
+    def put(self, tasks: Sequence[NewTask], begun: list[bool]) -> list[bool | Duplicate]:
+        """Put tasks; ``begun`` gets an element if that may have had an effect."""
+
+        def begin() -> asyncio.Task[list[bool | Duplicate]]:
+            task = self.crossings.start(lambda: self._keeper.put(tasks))
+            if task is None:
+                raise ExecutorStoppedError(self._name)
+            begun.append(True)
+            return task
+
+        return self.call(begin)  # type: ignore[no-any-return]  # it is the result of the task
+
+    def __del__(self, _warn: Any = None) -> None:
+        if self.is_open:
+            self.stop()  # without a warning: a user has nothing to close
+
+
+class _Keeper:
+    """Keeps a store open on the loop of a thread, as a manager without executors.
+
+    Args:
+        store: the store.
+        crossings: the calls that must have ended before the store is closed.
+    """
+
+    def __init__(self, store: Any, crossings: Crossings) -> None:
+        self.executors: dict[str, Any] = {}
+        self._store = store
+        self._crossings = crossings
+        self._putting = Putting(store)
+
+    async def start(self) -> None:
+        await self._store.open(SystemClock())
+
+    async def put(self, tasks: Sequence[NewTask]) -> list[bool | Duplicate]:
+        return [await self._putting.put(tasks[0])] if len(tasks) == 1 else await self._store.put(tasks)
+
+    async def aclose(self) -> None:
+        try:
+            await self._crossings.finish()
+            await self._putting.aclose()
+        finally:
+            await self._store.aclose()
+
+
+def put_on(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine on a loop of the user, from another thread."""
+    try:
+        future = asyncio.run_coroutine_threadsafe(work, loop)
+    except RuntimeError:  # the loop is closed
+        work.close()
+        raise
+    while True:
+        try:
+            return future.result(_LOOK_SECONDS)
+        except concurrent.futures.CancelledError:
+            raise RuntimeError("the event loop ended during the put: the task may have been put, or not") from None
+        except TimeoutError:
+            if future.done():
+                raise
+            if not loop.is_running():
+                future.cancel()
+
+
+def refuse_loop(call: str, remedy: str) -> None:
+    """Refuse a blocking call in a thread that runs an event loop."""
+    if runs_event_loop():
+        raise RuntimeError(f"{call} would block the event loop of this thread: use {remedy}")
+
+
+def _twin_of(store: Any) -> Any:
+    twin = getattr(store, "twin", None)
+    return None if twin is None else twin()
+
+
+_ALL: Final[weakref.WeakSet[SyncPuts]] = weakref.WeakSet()
+_held: Final[list[SyncPuts]] = []  # during a fork
+
+
+def _before_fork() -> None:
+    for each in list(_ALL):
+        _held.append(each)
+        each.hold()
+
+
+def _after_fork() -> None:
+    while _held:
+        _held.pop().release()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_after_fork)
