@@ -18,7 +18,7 @@ from ratelimited_executor._forks import check_process
 from ratelimited_executor._runtime.arguments import count_of, delay_of, flag_of, member_of, seconds_of, tz_of
 from ratelimited_executor._runtime.durable.codec import JSONCodec, check_codec
 from ratelimited_executor._runtime.durable.functions import DurableFunction, DurableRef, FunctionOptions, text_of
-from ratelimited_executor._runtime.durable.putting import Chunk, Putting, is_refusing
+from ratelimited_executor._runtime.durable.putting import Chunk, Putting, check_new, is_refusing
 from ratelimited_executor._runtime.durable.repeating import Repetition, Repetitions, fixed_times
 from ratelimited_executor._runtime.durable.running import AHEAD_MAX, DurableRunner
 from ratelimited_executor._runtime.durable.sync_puts import SyncPuts, put_on, refuse_loop
@@ -240,8 +240,7 @@ class DurableTasks:
 
     async def put(self, task: NewTask, *, connection: Any = None) -> DurableRef:
         """Put a task that ``new()`` of a function has created; see :meth:`DurableFunction.put`."""
-        if not isinstance(task, NewTask):  # otherwise all puts that share its transaction would fail
-            raise TypeError(f"task must be what new() of a durable function returns, got {task!r}")
+        check_new("task", task)
         check_process(repr(self), self._process)  # before the put waits for a batch of the parent
         if connection is None:
             answer = await self._putting.put(task)
@@ -276,8 +275,7 @@ class DurableTasks:
 
     def put_sync(self, task: NewTask, *, connection: Any = None) -> DurableRef:
         """Put a task that ``new()`` of a function has created; see :meth:`DurableFunction.put_sync`."""
-        if not isinstance(task, NewTask):
-            raise TypeError(f"task must be what new() of a durable function returns, got {task!r}")
+        check_new("task", task)
         refuse_loop("put_sync()", "await put()")
         if connection is None:
             [answer] = self._put_sync([task])
