@@ -234,6 +234,11 @@ cdef inline int pay(QueueFields queue, CalendarFields calendar, double due, doub
     return 0
 
 
+cdef inline bint has_key_at_most(RecordFields record) noexcept:
+    """True if nothing in the options of a record concerns its start."""
+    return record._options is None or type(record._options) is KEY_OPTIONS
+
+
 def _start_records(self, StretchFields stretch, double now, double stop):
     cdef AccountFields accounts = self._accounts
     cdef ContextFields contexts = self._contexts
@@ -264,7 +269,7 @@ def _start_records(self, StretchFields stretch, double now, double stop):
             continue
         call = record._call
         accounts.started_count += 1
-        if record._options is None or type(record._options) is KEY_OPTIONS:
+        if has_key_at_most(record):
             start_record(self, accounts, contexts, record, call, now)
         else:
             self._start_special(record, call, now)

@@ -497,7 +497,7 @@ cdef double start_taken(StarterFields self, object source, object item, double n
     accounts.started_count += 1
     if source is None:
         call = (<RecordFields?>item)._call
-        if (<RecordFields>item)._options is None or type((<RecordFields>item)._options) is KEY_OPTIONS:
+        if has_key_at_most(<RecordFields>item):
             start_record(self, accounts, contexts, item, call, now)
         else:
             (<object>self)._start_special(item, call, now)

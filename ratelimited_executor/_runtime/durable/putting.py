@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from itertools import islice
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from ratelimited_executor._core.durable.tasks import SIZE_MAX, NewTask, OnDuplicate
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from ratelimited_executor._core.durable.tasks import Duplicate
     from ratelimited_executor.abc import TaskStore
 
-__all__ = ["Chunk", "Putting", "is_refusing"]
+__all__ = ["Chunk", "Putting", "check_new", "is_refusing"]
 
 _CHUNK: Final = 1000  # tasks of put_many that share a transaction
 
@@ -31,6 +31,12 @@ def batch_end(tasks: Iterable[NewTask], count: int) -> int:
             break
         end += 1
     return end
+
+
+def check_new(name: str, task: Any) -> None:
+    """Refuse an argument that is no new task: all puts that share its transaction would fail."""
+    if not isinstance(task, NewTask):
+        raise TypeError(f"{name} must be what new() of a durable function returns, got {task!r}")
 
 
 def is_refusing(task: NewTask) -> bool:
@@ -51,8 +57,7 @@ class Chunk:
 
     def add(self, task: NewTask) -> list[NewTask]:
         """Add a task; return those that are to be put now, if they are enough."""
-        if not isinstance(task, NewTask):
-            raise TypeError(f"tasks must be what new() of a durable function returns, got {task!r}")
+        check_new("tasks", task)
         if is_refusing(task):
             raise TypeError("put_many() puts the others if it finds a duplicate: use OnDuplicate.KEEP, or put()")
         full: list[NewTask] = []

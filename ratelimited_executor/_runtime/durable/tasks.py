@@ -26,7 +26,7 @@ from ratelimited_executor._runtime.durable.functions import (
     text_of,
     us_of,
 )
-from ratelimited_executor._runtime.durable.putting import Chunk, Putting, is_refusing
+from ratelimited_executor._runtime.durable.putting import Chunk, Putting, check_new, is_refusing
 from ratelimited_executor._runtime.durable.repairs import RepairSummary, Selection, repair
 from ratelimited_executor._runtime.durable.repeating import Repetition, Repetitions, fixed_times
 from ratelimited_executor._runtime.durable.running import AHEAD_MAX, DurableRunner
@@ -250,8 +250,7 @@ class DurableTasks:
 
     async def put(self, task: NewTask, *, connection: Any = None) -> DurableRef:
         """Put a task that ``new()`` of a function has created; see :meth:`DurableFunction.put`."""
-        if not isinstance(task, NewTask):  # otherwise all puts that share its transaction would fail
-            raise TypeError(f"task must be what new() of a durable function returns, got {task!r}")
+        check_new("task", task)
         check_process(repr(self), self._process)  # before the put waits for a batch of the parent
         if connection is None:
             answer = await self._putting.put(task)
@@ -286,8 +285,7 @@ class DurableTasks:
 
     def put_sync(self, task: NewTask, *, connection: Any = None) -> DurableRef:
         """Put a task that ``new()`` of a function has created; see :meth:`DurableFunction.put_sync`."""
-        if not isinstance(task, NewTask):
-            raise TypeError(f"task must be what new() of a durable function returns, got {task!r}")
+        check_new("task", task)
         refuse_loop("put_sync()", "await put()")
         if connection is None:
             [answer] = self._put_sync([task])

@@ -87,7 +87,8 @@ def test_a_short_demo_delivers_everything_once() -> None:
     """Both halves arrive completely, and call_later's busiest second is far above the executor's."""
     command = [sys.executable, "-m", "ratelimited_executor", "demo", "--seconds", "4", "--rate", "100", "--quiet"]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S)
-    assert (True, "") == (ended.returncode in (0, 1), ended.stderr)
+    told = [line for line in ended.stderr.splitlines() if "the process did not get the CPU" not in line]
+    assert (True, []) == (ended.returncode in (0, 1), told), ended.stderr
     assert 2 == ended.stdout.count("all 220 arrived once")
     held, exceeded = (
         int((re.search(rf"{name}: MORE than 100 starts in a second: (\d+);", ended.stdout) or (0, 0))[1])

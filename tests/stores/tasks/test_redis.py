@@ -130,7 +130,7 @@ BROKEN = {
     "time that was not vouched for": ("beat", "math.min(math.floor(shortest / 3), math.max(0, now - tonumber(last)))", "now - tonumber(last)"),
     "leases by which nobody goes": ("claim", "if not text then return false end", "text = text or string.rep('\\0', 48)"),
     "lanes without a head": ("put", "if head and not gives_way(head) then return end", "head = nil"),
-    "lanes that go on over a dead letter": ("finish", "and task[BLOCKING] == 0", ""),
+    "lanes that go on over a dead letter": ("finish", "and task[BLOCKING] == 0 then leave_lane", "then leave_lane"),
     "heads that give way while they are tried again": ("put", "head[ATTEMPTS] > 0", "false"),
     "heads that are claimed before they are due": ("claim", "make_ready('heads', now)", "make_ready('heads', now + args.ahead_us)"),
     "ids that are forgotten": ("finish", "is_named == 1 then", "is_named == 2 then"),
