@@ -17,6 +17,7 @@ if TYPE_CHECKING:
         Duplicate,
         Durability,
         DurableState,
+        EndedRow,
         LaneRow,
         NewTask,
         Occurrence,
@@ -262,8 +263,16 @@ class TaskStore(Protocol):
         ...
 
     @abstractmethod
+    async def save(self, states: Sequence[tuple[Ref, bytes]]) -> None:
+        """Keep the states that claimed tasks have saved, for their next attempts, as far as the claims are in force."""
+        ...
+
+    @abstractmethod
     async def finish(self, outcomes: Sequence[TaskOutcome]) -> list[bool]:
-        """End claims, each once; return for each False, with nothing changed, if the claim was no longer in force."""
+        """End claims, each once; return for each False, with nothing changed, if the claim was no longer in force.
+
+        A task that has ended is added to the history, if its outcome says what is kept of it, in place of one with its id.
+        """
         ...
 
     @abstractmethod
@@ -344,6 +353,16 @@ class TaskStore(Protocol):
         ...
 
     @abstractmethod
+    async def ended(self, ids: Sequence[str]) -> list[EndedRow | DurableState | None]:
+        """Return for each id the state of its task; how it ended, if it has and that is kept; None if there is neither."""
+        ...
+
+    @abstractmethod
+    async def history(self, *, before: int | None = None, limit: int = 100) -> list[EndedRow]:
+        """Return ended tasks that are kept, with numbers less than ``before``, the one that ended last first."""
+        ...
+
+    @abstractmethod
     async def counts(self) -> dict[DurableState, int]:
         """Count the tasks in each state."""
         ...
@@ -355,7 +374,10 @@ class TaskStore(Protocol):
 
     @abstractmethod
     async def wait(self, timeout: float) -> int:
-        """Return once a task may have become claimable, a claimed one was cancelled, a pause began, or after ``timeout`` seconds.
+        """Return once the store has changed, or after ``timeout`` seconds.
+
+        It has changed if a task may have become claimable, one that is kept has ended, a claimed one was cancelled, or a pause
+        began.
 
         Returns:
             A number that has risen if a claimed task may have been cancelled, or a pause begun, since an earlier call.

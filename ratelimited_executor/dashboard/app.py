@@ -298,21 +298,24 @@ class _Site:
         )
 
     async def store(self, request: Request) -> Response:
-        """Show a store of durable tasks, and its dead letters."""
+        """Show a store of durable tasks, its dead letters, and the tasks that have ended."""
         name = request.query_params.get("name", "")
         store = self._store_of(name)
         counts = await _counts_of(store)
         dead: list[Any] = []
         lanes: list[Any] = []
+        ended: list[Any] = []
         if not isinstance(counts, str):
             dead = await _answer_of(store.rows(DurableState.DEAD, limit=PAGE_SIZE))
             lanes = await _answer_of(store.lanes(limit=PAGE_SIZE))
+            ended = await _answer_of(store.history(limit=PAGE_SIZE))
         return await self._pages.render(
             "store.html",
             name=name,
             counts=counts,
             dead=dead,
             lanes=lanes,
+            ended=[(row, time_text(row.ended_us / 1e6), row.run_us / 1e6) for row in ended],
             may_change=await self._may_change(request),
         )
 

@@ -129,6 +129,7 @@ def slots(**options: Any) -> None:
     is_flag=True,
     help="List the repetitions, and whether a running process declares them.",
 )
+@click.option("--ended", "has_ended", is_flag=True, help="List the tasks that ended last, of functions with keep=.")
 @click.option(
     "--limit", type=click.IntRange(min=1), default=20, show_default=True, help="The maximum number of rows to list."
 )

@@ -107,3 +107,22 @@ create table durable_pauses (
     since_us bigint not null,
     until_us bigint                           -- 0 if it was ended
 );
+
+-- version: 7, for processes that know 1 or later
+alter table durable_tasks add column saved bytea;  -- the state that an attempt has saved
+
+create table durable_history (   -- tasks that have ended: the last one of each id
+    number bigserial primary key,
+    id text not null unique,
+    queue text not null,
+    name text not null,
+    version integer not null,
+    ending text not null,                      -- done, cancelled, expired
+    attempt_count integer not null,
+    run_us bigint not null,
+    ended_us bigint not null,
+    until_us bigint not null,
+    result bytea,
+    error text not null                        -- why a result is not kept that was to be
+);
+create index durable_history_until on durable_history (until_us, number);

@@ -104,3 +104,22 @@ create table durable_pauses (
     since_us integer not null,
     until_us integer                          -- 0 if it was ended
 ) strict, without rowid;
+
+-- version: 7, for processes that know 1 or later
+alter table durable_tasks add column saved blob;  -- the state that an attempt has saved
+
+create table durable_history (   -- tasks that have ended: the last one of each id
+    number integer primary key autoincrement,
+    id text not null unique,
+    queue text not null,
+    name text not null,
+    version integer not null,
+    ending text not null,                      -- done, cancelled, expired
+    attempt_count integer not null,
+    run_us integer not null,
+    ended_us integer not null,
+    until_us integer not null,
+    result blob,
+    error text not null                        -- why a result is not kept that was to be
+) strict;
+create index durable_history_until on durable_history (until_us, number);

@@ -7,7 +7,7 @@ import pytest
 
 from ratelimited_executor._core.durable.pauses import KEPT_US, Pause
 from ratelimited_executor._core.durable.tasks import Claim, NewTask
-from ratelimited_executor.stores.tasks import moves, sqlite, turns
+from ratelimited_executor.stores.tasks import history, moves, sqlite, turns
 from ratelimited_executor.stores.tasks.statements import numbered, read_schema, read_statements
 from tests.stores.tasks.programs import TIMED, Program, run
 
@@ -77,6 +77,16 @@ BROKEN = {
         "expires_us = $1 + span_us",
         "expires_us = expires_us",
     ),
+    "a state without its token": ("save", "given.token", "durable_tasks.token"),
+    "a state of what is not claimed": ("save", "and state = 3", ""),
+    "a state that a duplicate keeps": ("change", "saved = null, ", ""),
+    "a history that keeps the first end": ("keep", "insert or replace", "insert or ignore"),
+    "a history that is kept too long": ("forget_history", "until_us <= $1", "until_us < $1 - 50"),
+    "an end that hides the next task": (
+        "ended",
+        "and not exists (",
+        "and exists (select 1) and $1 = $1 or 1 = 0 and exists (",
+    ),
     "the least important first": ("claim", "priority desc", "priority"),
     "paused tasks that anyone revives": ("set_aside", "version = -1 - version, ", ""),
     "tasks that stay paused": ("put_back", "owner = $1 order", "owner = '' || $1 || '?' order"),
@@ -142,5 +152,5 @@ def test_claims_cost_no_more_while_nothing_is_paused():
 
 def test_every_statement_is_asked_for():
     """Every SQL statement is used by a move."""
-    source = "".join(Path(each.__file__).read_text(encoding="utf-8") for each in (moves, turns))
+    source = "".join(Path(each.__file__).read_text(encoding="utf-8") for each in (history, moves, turns))
     assert [] == [name for name in TEXTS if f'"{name}"' not in source]

@@ -140,6 +140,10 @@ BROKEN = {
     "turns that begin with the first key": ("claim", "begins_after[rank]", "nil"),
     "paused tasks that stay ready": ("claim", "  set_aside()\n", ""),
     "paused tasks that are not put back": ("claim", "put_back(what, pause, since, last)\n    end", "end"),
+    "a state without its token": ("save", "task[TOKEN] == token", "token"),
+    "a state that outlives its task": ("finish", "if #gone > 0 and has_saved() then", "if false then"),
+    "a state that a duplicate keeps": ("put", "begun_anew[#begun_anew + 1] = number", ""),
+    "a history that is kept too long": ("beat", "forget_history(now)\nif", "if"),
     "turns of what is not due": ("claim", "{{false, now}, {now, false}}", "{{false, false}}"),
 }  # fmt: skip
 
