@@ -4,14 +4,30 @@ from __future__ import annotations
 
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 if TYPE_CHECKING:
-    from ratelimited_executor._runtime.durable.run import DurableRun
+    from ratelimited_executor._core.durable.tasks import Claimed
 
-__all__ = ["CURRENT", "CurrentTask", "current_task"]
+__all__ = ["CURRENT", "CurrentRun", "CurrentTask", "current_task"]
 
-CURRENT: Final[ContextVar[DurableRun | None]] = ContextVar("ratelimited_executor.durable.current", default=None)
+
+class CurrentRun(Protocol):
+    """The parts of a ``DurableRun`` that its task, and who writes its state, use."""
+
+    claimed: Claimed
+    saved: bytes | None
+
+    def save(self, state: Any) -> None:
+        """Save a state for the next attempt."""
+        ...
+
+    def load(self) -> Any:
+        """Return the state that was saved last."""
+        ...
+
+
+CURRENT: Final[ContextVar[CurrentRun | None]] = ContextVar("ratelimited_executor.durable.current", default=None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,7 +51,7 @@ class CurrentTask:
     lane: str | None
     attempt_count: int
     lost_count: int
-    _run: DurableRun | None = field(default=None, repr=False, compare=False)
+    _run: CurrentRun | None = field(default=None, repr=False, compare=False)
 
     @property
     def saved(self) -> Any:

@@ -97,7 +97,7 @@ def kept_of(
             result = encoded("the result", handle.result(), function.codec, _RESULT_MAX)
         except Exception as raised:  # noqa: BLE001  # the codec is user code; the task is done all the same
             error = _storable((str(raised) or type(raised).__name__)[:_SUMMARY_MAX])
-    run_us = 0 if handle.started_at is None else max(0, round((now - handle.started_at) * _US))
+    run_us = 0 if handle._started is None else max(0, round((now - handle._started) * _US))
     attempt_count = claimed.attempt_count + (outcome.end in (End.RETRY, End.DEAD))
     return KeptTask(
         claimed.id, queue, claimed.name, claimed.version, attempt_count, run_us, function.keep_us, result, error

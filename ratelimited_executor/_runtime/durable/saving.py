@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from ratelimited_executor._core.durable.tasks import TaskOutcome
-    from ratelimited_executor._runtime.durable.run import DurableRun
+    from ratelimited_executor._runtime.durable.current import CurrentRun
     from ratelimited_executor.abc import TaskStore
 
 __all__ = ["Saving"]
@@ -28,14 +28,14 @@ class Saving:
 
     def __init__(self, store: TaskStore) -> None:
         self._store = store
-        self._runs: set[DurableRun] = set()
+        self._runs: set[CurrentRun] = set()
         self._turn = asyncio.Lock()
 
-    def add(self, run: DurableRun) -> None:
+    def add(self, run: CurrentRun) -> None:
         """Write the state of a run soon."""
         self._runs.add(run)
 
-    def discard(self, run: DurableRun) -> None:
+    def discard(self, run: CurrentRun) -> None:
         """Do not write the state of a run: its task has ended."""
         self._runs.discard(run)
 

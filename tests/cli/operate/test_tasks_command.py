@@ -149,8 +149,8 @@ def test_ended_tasks_and_saved_states_are_listed(path):
     asyncio.run(fill())
     out = run(path, "--ended", "--state", "claimed")[1]
     assert re.search(r"^e2 +new, version 3 +done +0 +0 ms +\d.* ago +the result is too large$", out, re.MULTILINE)
-    assert re.search(r'^e1 +mail +done +2 +1.5 s +\d.* ago +\["\\x1b\[2J"\]$', out, re.MULTILINE)
-    assert re.search(r"^id +saved *\ndue +\[7\]$", out, re.MULTILINE)
+    assert re.search(r'^e1 +mail +done +2 +1.5 s +\d.* ago +\["\\x1b\[2J"\] *$', out, re.MULTILINE)
+    assert re.search(r"^id +saved *\ndue +\[7\] *$", out, re.MULTILINE)
     [row] = json.loads(run(path, "--json", "--ended", "--function", "mail")[1])["ended"]
     assert ("e1", "done", 2, 1.5, None) == (row["id"], row["end"], row["attempts"], row["seconds"], row["error"])
     assert ["e2"] == [row["id"] for row in json.loads(run(path, "--json", "--ended", "--limit", "1")[1])["ended"]]

@@ -52,6 +52,8 @@ async def test_the_result_is_returned_to_all_who_wait(store, tasks, result):
         assert 2 <= asyncio.get_running_loop().time() < 2.2
         assert result == await ref.wait(1)
         assert result == await other.ref(ref.id).wait(1)
+        [row] = await other.history()
+        assert (2_000_000, 0, "fn", "default") == (row.run_us, row.attempt_count, row.name, row.queue)
 
 
 async def test_a_result_that_was_not_asked_for_is_none(tasks):
@@ -251,8 +253,7 @@ async def test_many_waits_share_their_looks(store, tasks, monkeypatch):
             await noise.put()
             await asyncio.sleep(0.01)
         assert list(range(100)) == await asyncio.gather(*waits)
-    assert 100 == looks.count(1) - looks[100:].count(1)
-    assert 60 <= len(looks) - 100 <= 150
+    assert 60 <= len(looks) - 100 <= 150  # beside the first look of each
 
 
 async def test_history_lists_what_a_function_has_ended(tasks):
@@ -278,7 +279,7 @@ async def test_without_keep_nothing_is_kept(store, tasks):
     """A function without ``keep=`` leaves nothing behind, and ``keep_result=`` needs it."""
     fn = tasks.task(name="fn")(lambda: 7)
     with pytest.raises(TypeError, match="keep_result=True needs keep="):
-        tasks.task(keep_result=True)(lambda: 7)
+        tasks.task(name="y", keep_result=True)(lambda: 7)
     with pytest.raises(ValueError, match="keep"):
         tasks.task(name="x", keep=0)(lambda: 7)
     async with running(tasks):
