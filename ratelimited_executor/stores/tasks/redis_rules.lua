@@ -372,7 +372,8 @@ local function remove(number, task, now, is_remembered)  -- a task that has left
 end
 
 local function forget_history(now)
-  local ids = redis.call('ZRANGEBYSCORE', keys.kept, '-inf', string.format('%.0f', now), 'LIMIT', 0, FORGOTTEN_MAX)
+  local till = string.format('%.0f', now)
+  local ids = redis.call('ZRANGEBYSCORE', keys.kept, '-inf', till, 'LIMIT', 0, FORGOTTEN_MAX)
   in_parts('HDEL', keys.history, ids)
   in_parts('ZREM', keys.ends, ids)
   in_parts('ZREM', keys.kept, ids)

@@ -248,15 +248,15 @@ class Process:
             recorder.note("again", f"{asyncio.get_running_loop().time():.0f}")
 
         @tasks.task(name="steps", keep=3600, keep_result=True)
-        async def steps(id):
+        async def steps(label):
             task = current_task()
             begun = task.saved or 0
             recorder.note("from", f"[{begun}]")
-            recorder.note("begin", id)
+            recorder.note("begin", label)
             for step in range(begun, 4):
                 await asyncio.sleep(0.5)
                 task.save(step + 1)
-            recorder.note("done", id)
+            recorder.note("done", label)
             return "all"
 
         self.work, self.skip, self.steps = work, skip, steps

@@ -253,7 +253,9 @@ class Program:
         return draw.choice((None, kept, kept._replace(result=b"\0" * draw.randrange(3)), kept._replace(error="ü")))
 
     def _save(self):
-        held = self.draw.sample(self.held, min(len(self.held), self.draw.choice((1, 1, 2))))
+        stale = [held for held in self.held if held.token < self.tokens[held.id]]
+        known = stale if stale and self.draw.random() < 0.4 else self.held
+        held = self.draw.sample(known, min(len(known), self.draw.choice((1, 1, 2))))
         yield from self._both(
             "save", [(Ref(each.id, each.token), b"state %d" % self.draw.randrange(9)) for each in held]
         )

@@ -140,10 +140,7 @@ BROKEN = {
     "turns that begin with the first key": ("claim", "begins_after[rank]", "nil"),
     "paused tasks that stay ready": ("claim", "  set_aside()\n", ""),
     "paused tasks that are not put back": ("claim", "put_back(what, pause, since, last)\n    end", "end"),
-    "a state without its token": ("save", "task[TOKEN] == token", "token"),
-    "a state that outlives its task": ("finish", "if #gone > 0 and has_saved() then", "if false then"),
-    "a state that a duplicate keeps": ("put", "begun_anew[#begun_anew + 1] = number", ""),
-    "a history that is kept too long": ("beat", "forget_history(now)\nif", "if"),
+    "a state of what is not claimed": ("save", "task[STATE] == CLAIMED and task", "task"),
     "turns of what is not due": ("claim", "{{false, now}, {now, false}}", "{{false, false}}"),
 }  # fmt: skip
 
@@ -158,6 +155,7 @@ FOUND_BY = {
     "ids that are forgotten": 49,
     "tasks that are claimed after they expired": 9,
     "a priority that is let pass": 6,
+    "a state of what is not claimed": 31,
 }
 
 
