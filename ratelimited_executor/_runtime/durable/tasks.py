@@ -37,7 +37,7 @@ from ratelimited_executor._runtime.repeat.cron import cron_times
 from ratelimited_executor._runtime.time.clock import SystemClock, clock_for
 from ratelimited_executor._runtime.time.hooks import hooks_of
 from ratelimited_executor.abc import TaskStore
-from ratelimited_executor.exceptions import DuplicateTaskError
+from ratelimited_executor.exceptions import DuplicateTaskError, StoreUnavailableError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -358,6 +358,8 @@ class DurableTasks:
 
     async def _result(self, id: str) -> Any:
         """Return the result of a task once it has ended, for its reference."""
+        if self._loop is None:
+            raise StoreUnavailableError(repr(self.store), "it is not open: enter DurableTasks with 'async with' first")
         return await self._waiting.result(id, self.codec)
 
     async def lanes(self, *, limit: int = 100) -> list[LaneRow]:

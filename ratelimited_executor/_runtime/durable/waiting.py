@@ -74,6 +74,8 @@ class Waiting:
             await self._tell([task_id])
             return await told
         finally:
+            if told.done() and not told.cancelled():
+                told.exception()  # it may come with an error of this look, and is told once
             waiters = self._waiters[task_id]
             waiters.remove(told)
             if not waiters:

@@ -203,6 +203,8 @@ async def test_a_store_that_is_closed_meanwhile(store, tasks):
     with pytest.raises(StoreUnavailableError, match="closed during a wait"):
         await waiting
     assert before == asyncio.all_tasks()
+    with pytest.raises(StoreUnavailableError, match="it is not open"):
+        await ref.wait()
     async with running(tasks):
         assert 7 == await ref.wait()
 
