@@ -49,7 +49,7 @@ async def test_called_as_it_is_it_runs_here(tasks):
         ({"priority": "high"}, TypeError, "priority must be a number"),
         ({"expires": -1}, ValueError, "expires must be > 0"),
         ({"lane_fail": "block"}, TypeError, "lane_fail must be a LaneFail"),
-        ({"lanes": 1}, TypeError, r"task\(\) has no option lanes=; it has expires, in_thread, lane_fail, name"),
+        ({"lanes": 1}, TypeError, r"task\(\) has no option lanes=; it has check, expires, in_thread, lane_fail, name"),
     ],
 )
 def test_wrong_options_are_refused(tasks, options, error, words):
