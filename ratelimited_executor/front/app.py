@@ -71,13 +71,11 @@ def make_app(
     front = _Front(tasks, functions, authorize, title)
     return Starlette(
         routes=[
-            Route("/tasks", front.answering("read", front.rows)),
-            Route("/tasks", front.answering("put", front.put), methods=["POST"]),
-            Route("/tasks/{id:path}/requeue", front.answering("requeue", front.requeue), methods=["POST"]),
-            Route("/tasks/{id:path}", front.answering("read", front.row)),
-            Route("/tasks/{id:path}", front.answering("cancel", front.cancel), methods=["DELETE"]),
-            Route("/counts", front.answering("read", front.counts)),
-            Route("/openapi.json", front.answering("read", front.description)),
+            front.route("/tasks", GET=("read", front.rows), POST=("put", front.put)),
+            front.route("/tasks/{id:path}/requeue", POST=("requeue", front.requeue)),
+            front.route("/tasks/{id:path}", GET=("read", front.row), DELETE=("cancel", front.cancel)),
+            front.route("/counts", GET=("read", front.counts)),
+            front.route("/openapi.json", GET=("read", front.description)),
         ],
         middleware=[Middleware(StrictHeaders)],
         exception_handlers={HTTPException: _refused, Exception: _failed},
@@ -99,12 +97,11 @@ class _Front:
         self._authorize = authorize
         self._title = title
 
-    def answering(
-        self, action: str, handle: Callable[[Request], Awaitable[Response]]
-    ) -> Callable[[Request], Awaitable[Response]]:
-        """Return a handler that asks first who may do it, and answers errors with problems."""
+    def route(self, path: str, **methods: tuple[str, Callable[[Request], Awaitable[Response]]]) -> Route:
+        """Return a route whose methods have an action each, which is asked for first, and whose errors are problems."""
 
         async def answer(request: Request) -> Response:
+            action, handle = methods["GET" if request.method == "HEAD" else request.method]
             try:
                 request = await with_body(request, _BYTES_MAX, _too_large)
                 await self._check(request, action)
@@ -121,7 +118,7 @@ class _Front:
                 text = "The store of tasks cannot be used now. Try again: a put with an id can be repeated safely."
                 return _problem(ProblemError(503, text), {"Retry-After": str(_AWAY_SECONDS)})
 
-        return answer
+        return Route(path, answer, methods=[*methods])
 
     async def _check(self, request: Request, action: str) -> None:
         if action != "read":

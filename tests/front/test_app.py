@@ -321,6 +321,8 @@ async def test_unknown_paths_and_methods_are_problems(tasks, app, client):
         for answer, status in ((await web.get("/nothing"), 404), (await web.put("/tasks"), 405)):
             assert (answer.status_code, answer.headers["content-type"]) == (status, "application/problem+json")
             assert answer.headers["x-content-type-options"] == "nosniff"
+        assert {*answer.headers["allow"].split(", ")} == {"GET", "HEAD", "POST"}
+        assert (await web.get("/tasks/a/requeue")).status_code == 404  # a task with this id
 
 
 async def test_front_is_mounted_in_another_application(tasks, app, client):

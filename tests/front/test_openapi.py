@@ -10,17 +10,18 @@ from hypothesis import HealthCheck, Phase, given, settings
 from ratelimited_executor.durable import DurableTasks, SQLiteStore
 from ratelimited_executor.front import tasks_app
 
-from ..helpers import extras, skip_without_apsw
+from ..helpers import skip_without_apsw
 
-with extras():
-    import schemathesis
-    from schemathesis.generation import GenerationMode
-    from schemathesis.specs.openapi.checks import positive_data_acceptance
+schemathesis = pytest.importorskip(
+    "schemathesis", reason="the extra test is not installed, or has none for this Python"
+)
+from schemathesis.generation import GenerationMode  # noqa: E402
+from schemathesis.specs.openapi.checks import positive_data_acceptance  # noqa: E402
 
 skip_without_apsw()
 pytestmark = pytest.mark.real_time("a file's store has a thread")
 SETTINGS = settings(
-    max_examples=25,
+    max_examples=15,
     derandomize=True,
     database=None,
     phases=[Phase.generate],
@@ -86,4 +87,5 @@ def test_operation_answers_as_described(front, path, method, mode):
         case.validate_response(response, excluded_checks=[positive_data_acceptance] if is_open else [])
 
     check()
-    print(path, method, mode, dict(seen))
+    if path in ("/tasks", "/counts", "/openapi.json"):  # others need the id of a task, which few requests have
+        assert any(status < 300 for status in seen) or mode is GenerationMode.NEGATIVE
