@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import sys
 from dataclasses import dataclass
 from datetime import date
 
@@ -354,3 +355,10 @@ def test_arguments_of_the_front_are_checked(tasks):
             tasks_app(tasks, **arguments)
     with pytest.raises(TypeError, match="tasks must be DurableTasks"):
         tasks_app(tasks.store, functions=[note])
+
+
+def test_extra_is_named_where_it_is_not_installed(tasks, monkeypatch):
+    """Without Starlette, the error names the extra."""
+    monkeypatch.setitem(sys.modules, "ratelimited_executor.front.app", None)
+    with pytest.raises(ImportError, match=r"ratelimited-executor\[front\]"):
+        tasks_app(tasks, functions=[])

@@ -71,8 +71,8 @@ class HTTPCallLaterError(RetryLater):
         self.status = status
 
     def __str__(self) -> str:
-        why = f"no response: {self.__cause__!r}" if self.status is None else f"status {self.status}"
-        return f"{self.call}: {why}"
+        cause = f"no response: {type(self.__cause__).__name__}: {self.__cause__}".removesuffix(": ")
+        return f"{self.call}: {cause if self.status is None else f'status {self.status}'}"
 
 
 def http_function(

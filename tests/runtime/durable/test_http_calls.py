@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import sys
 
 import pytest
 
@@ -146,7 +147,7 @@ async def test_connection_that_fails_is_retried():
         await call.put("GET", "http://127.0.0.1:1/")
         assert ((await ended()).retried, (await ended()).dead) == (2, 1)
         [letter] = await tasks.rows(DurableState.DEAD)
-        assert "ClientConnectorError" in letter.error_line
+        assert "no response: ClientConnectorError: Cannot connect to host 127.0.0.1:1" in letter.error_line
 
 
 async def test_session_is_opened_once_and_closed_with_the_tasks(receiver):
@@ -253,3 +254,10 @@ def test_arguments_of_the_function_are_checked():
     call = http_function(tasks, hosts=None, name="call", retry=None, priority=2)
     assert (call.name, call.retry, call.new("GET", URL).priority) == ("call", None, 2)
     assert isinstance(http_function(tasks, hosts=None).retry, Retry)
+
+
+def test_extra_is_named_where_it_is_not_installed(monkeypatch):
+    """Without aiohttp, the error names the extra."""
+    monkeypatch.setitem(sys.modules, "aiohttp", None)
+    with pytest.raises(ImportError, match=r"ratelimited-executor\[http\]"):
+        http_function(DurableTasks(MemoryStore()), hosts=None)
