@@ -37,7 +37,6 @@ __all__ = ["make_app"]
 _BYTES_MAX: Final = 8 * 1024 * 1024  # of a request: a list of tasks is one transaction
 _STORE_SECONDS: Final = 10.0  # for an answer of the store
 _AWAY_SECONDS: Final = 5  # of Retry-After
-_PAGE: Final = 1000  # the largest ``limit`` of a list
 _US: Final = 1e6
 _TITLES: Final = {status.value: status.phrase for status in HTTPStatus} | {
     413: "Content Too Large",
@@ -138,7 +137,7 @@ class _Front:
         states = {each.name.lower(): each for each in DurableState}
         if state is not None and state not in states:
             raise ProblemError(422, f"state must be one of {', '.join(states)}, got {state!r}")
-        limit = _count_of("limit", query.get("limit", "100"), least=1, most=_PAGE)
+        limit = _count_of("limit", query.get("limit", "100"), least=1, most=TASKS_MAX)
         after = _count_of("after", query.get("after", "0"), most=2**63 - 1)
         found = await self._tasks.rows(None if state is None else states[state], after=after, limit=limit)
         shown = [_shown(row) for row in found if self._is_shown(row)]

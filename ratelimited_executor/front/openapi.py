@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 __all__ = ["OPTIONS", "TASKS_MAX", "document"]
 
 TASKS_MAX: Final = 1000
-"""Tasks in a list."""
+"""Tasks in a list, put or read."""
 
 _TEXT: Final = {"type": "string", "minLength": 1, "maxLength": 255, "pattern": r"^[^\u0000]*$"}
 _SECONDS: Final = {"type": "number", "minimum": 0, "maximum": SPAN_MAX, "description": "seconds"}
@@ -94,17 +94,17 @@ def document(title: str, functions: Sequence[tuple[str, int]], prefix: str) -> d
         "paths": {
             "/tasks": {
                 "get": _operation(
-                    "List tasks in the order of their numbers; follow `next`, as a page may have fewer tasks than `limit`",
+                    "list_tasks", "List tasks in the order of their numbers; follow `next`, as a page may have fewer tasks than `limit`",
                     {200: ("A page of tasks", _ref("Page"))},
                     (422,),
                     parameters=[
                         _query("state", {"enum": _states()}),
                         _query("after", {**_COUNT, "maximum": 2**63 - 1, "default": 0}),
-                        _query("limit", {"type": "integer", "minimum": 1, "maximum": 1000, "default": 100}),
+                        _query("limit", {"type": "integer", "minimum": 1, "maximum": TASKS_MAX, "default": 100}),
                     ],
                 ),
                 "post": _operation(
-                    "Put a task, or a list of tasks as a whole",
+                    "put_tasks", "Put a task, or a list of tasks as a whole",
                     {201: ("Something was created", put), 200: ("All existed", put)},
                     (400, 409, 413, 415, 422),
                     parameters=[{"name": "Idempotency-Key", "in": "header", "schema": _TEXT, "description": "the id"}],
@@ -116,18 +116,18 @@ def document(title: str, functions: Sequence[tuple[str, int]], prefix: str) -> d
             },
             "/tasks/{id}": {
                 "parameters": [id_in_path],
-                "get": _operation("Look at a task", {200: ("The task", _ref("Row"))}, (404,)),
-                "delete": _operation("Cancel a task, or remove a dead letter", {204: ("Cancelled", None)}, (404,)),
+                "get": _operation("get_task", "Look at a task", {200: ("The task", _ref("Row"))}, (404,)),
+                "delete": _operation("cancel_task", "Cancel a task, or remove a dead letter", {204: ("Cancelled", None)}, (404,)),
             },
             "/tasks/{id}/requeue": {
                 "parameters": [id_in_path],
-                "post": _operation("Put a dead letter back", {204: ("Requeued", None)}, (404, 409)),
+                "post": _operation("requeue_task", "Put a dead letter back", {204: ("Requeued", None)}, (404, 409)),
             },
             "/counts": {
-                "get": _operation("Count the tasks of the store by state", {200: ("The counts", _ref("Counts"))}, ()),
+                "get": _operation("count_tasks", "Count the tasks of the store by state", {200: ("The counts", _ref("Counts"))}, ()),
             },
             "/openapi.json": {
-                "get": _operation("This description", {200: ("The description", {"type": "object"})}, ()),
+                "get": _operation("describe", "This description", {200: ("The description", {"type": "object"})}, ()),
             },
         },
         "components": {"schemas": _schemas(functions)},
@@ -135,7 +135,7 @@ def document(title: str, functions: Sequence[tuple[str, int]], prefix: str) -> d
 
 
 def _operation(
-    summary: str, good: dict[int, tuple[str, dict[str, Any] | None]], problems: Sequence[int], **more: Any
+    name: str, summary: str, good: dict[int, tuple[str, dict[str, Any] | None]], problems: Sequence[int], **more: Any
 ) -> dict[str, Any]:
     responses = {
         str(status): {"description": text} | ({} if schema is None else _content("application/json", schema))
@@ -147,7 +147,7 @@ def _operation(
             **_content("application/problem+json", _ref("Problem")),
         }
     responses["503"]["headers"] = {"Retry-After": {"schema": _COUNT, "description": "seconds"}}
-    return {"summary": summary, "responses": responses, **more}
+    return {"operationId": name, "summary": summary, "responses": responses, **more}
 
 
 _PROBLEMS: Final = {

@@ -57,8 +57,9 @@ OPERATIONS = [
 ]  # fmt: skip
 
 
-def test_description_has_no_other_operations(front):
-    """The list of operations is that of the description."""
+def test_description_is_valid_and_has_no_other_operations(front):
+    """The description is one of OpenAPI 3.1, and its operations are those of the list."""
+    front[0].validate()
     paths = front[0].raw_schema["paths"]
     assert set(OPERATIONS) == {(path, m.upper()) for path, item in paths.items() for m in item if m != "parameters"}
 
