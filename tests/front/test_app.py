@@ -106,8 +106,10 @@ async def test_arguments_arrive_as_they_are_annotated(tasks, app, client):
         assert loaded[1] == ([[Item("pen", 1.5)], None], {})
 
 
-async def test_list_is_put_as_a_whole(tasks, app, client):
-    """All tasks of a list are put, each with its answer; if one is wrong, or there are too many, none is."""
+async def test_list_is_put_as_a_whole(tasks, app, client, monkeypatch):
+    """All tasks of a list are put in one call of the store; if one is wrong, or there are too many, none is."""
+    puts, put_all = [], tasks.store.put
+    monkeypatch.setattr(tasks.store, "put", lambda given: puts.append(len(given)) or put_all(given))
     async with tasks, client(app) as web:
         put = await web.post("/tasks", json=[{**DELAYED, "id": "a"}, {**DELAYED, "id": "b"}])
         more = await web.post("/tasks", json=[{**DELAYED, "id": "b"}, {**DELAYED, "id": "c"}])
@@ -120,6 +122,7 @@ async def test_list_is_put_as_a_whole(tasks, app, client):
             assert (await web.post("/tasks", json=[DELAYED] * count)).status_code == 422
         assert [each[2] for each in await stored(tasks)] == ["a", "b", "c"]
         assert (await web.post("/tasks", json=[DELAYED] * 1000)).status_code == 201
+        assert puts == [2, 2, 1, 1000]
 
 
 async def test_unique_task_is_kept_changed_or_refused(tasks, app, client):
