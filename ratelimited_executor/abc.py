@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     import asyncio
     from collections.abc import Collection, Sequence
 
+    from ratelimited_executor._core.durable.pauses import Pause, PauseRow
     from ratelimited_executor._core.durable.tasks import (
         Beat,
         Claim,
@@ -298,6 +299,21 @@ class TaskStore(Protocol):
         ...
 
     @abstractmethod
+    async def pause(self, pause: Pause, until_us: int | None) -> None:
+        """Let no process claim the tasks that a pause covers, until a time or :meth:`resume`; waits end as by a cancellation."""
+        ...
+
+    @abstractmethod
+    async def resume(self, pause: Pause) -> bool:
+        """End a pause; return False if it was not in force."""
+        ...
+
+    @abstractmethod
+    async def pauses(self) -> list[PauseRow]:
+        """Return the pauses in force."""
+        ...
+
+    @abstractmethod
     async def place(self, owner: str, occurrences: Sequence[Occurrence]) -> list[Placed]:
         """Put the next occurrences of repetitions that a process declares, each once its previous one has ended.
 
@@ -339,10 +355,10 @@ class TaskStore(Protocol):
 
     @abstractmethod
     async def wait(self, timeout: float) -> int:
-        """Return once a task may have become claimable, or a claimed one was cancelled, or after ``timeout`` seconds.
+        """Return once a task may have become claimable, a claimed one was cancelled, a pause began, or after ``timeout`` seconds.
 
         Returns:
-            A number that has risen if a claimed task may have been cancelled since an earlier call.
+            A number that has risen if a claimed task may have been cancelled, or a pause begun, since an earlier call.
         """
         ...
 

@@ -15,6 +15,7 @@
 
 from __future__ import annotations
 
+from ratelimited_executor._core.durable.pauses import PauseRow
 from ratelimited_executor._core.durable.tasks import (
     Durability,
     DurableState,
@@ -26,6 +27,8 @@ from ratelimited_executor._core.durable.tasks import (
 from ratelimited_executor._runtime.durable.codec import JSONCodec
 from ratelimited_executor._runtime.durable.current import CurrentTask, current_task
 from ratelimited_executor._runtime.durable.functions import DurableFunction, DurableRef, LaneFail
+from ratelimited_executor._runtime.durable.http_calls import http_function
+from ratelimited_executor._runtime.durable.repairs import RepairSummary
 from ratelimited_executor._runtime.durable.running import DurableRunner, DurableStatistics
 from ratelimited_executor._runtime.durable.snooze import Snooze
 from ratelimited_executor._runtime.durable.tasks import DurableTasks, PutSummary
@@ -49,13 +52,16 @@ __all__ = [
     "LaneRow",
     "MemoryStore",
     "OnDuplicate",
+    "PauseRow",
     "PostgresStore",
     "PutSummary",
     "RedisStore",
+    "RepairSummary",
     "RepetitionRow",
     "SQLiteStore",
     "Snooze",
     "TaskRow",
     "Unique",
     "current_task",
+    "http_function",
 ]

@@ -31,6 +31,7 @@ CORE_MAY_USE = {
 # text in JSON, too.
 ALSO = {
     "_kernel/choice.py": {"binascii", "os", "pathlib", "sys"},
+    "_core/durable/pauses.py": {"json"},
     "_core/durable/tasks.py": {"json"},
     "_core/fleet/memory.py": {"json"},
     "_core/fleet/slots.py": {"json"},
@@ -106,6 +107,7 @@ MAY_IMPORT = {
     ],  # fmt: skip
     "load": ["load", "_core"],
     "dashboard": ["dashboard", "_runtime", "_core", "_kernel", "abc", "exceptions"],
+    "front": ["front", "dashboard.guards", "_runtime", "_core", "exceptions"],
     "testing": ["testing", "_core", "_kernel", "_runtime.durable.draining", "abc", "exceptions"],
     "cli": [""],
     "__init__.py": [""],
@@ -197,7 +199,7 @@ def test_imports_point_down_only(module: str) -> None:
 
 
 # Modules that need an extra, and are imported only when they are used.
-ON_USE = ("cli/", "testing/", "dashboard/app.py", "dashboard/group.py")
+ON_USE = ("cli/", "testing/", "dashboard/app.py", "dashboard/group.py", "front/app.py")
 
 
 @pytest.mark.parametrize("module", [module for module in MODULES if not module.startswith(ON_USE)])

@@ -39,7 +39,7 @@ def dashboard(
     Args:
         target: a manager, with its present and future executors; or one executor.
         authorize: called with a request, returns True if it may make changes: set a rate, pause, resume, cancel waiting
-            tasks, requeue dead letters. May return an awaitable. None allows no changes.
+            tasks, requeue or discard dead letters. May return an awaitable. None allows no changes.
         authorize_view: called in the same way, returns True if the page may be shown. None shows it to everybody.
         stores: open stores of durable tasks, by the names to show them under.
         title: the heading of the page.

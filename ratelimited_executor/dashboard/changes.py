@@ -29,7 +29,7 @@ __all__ = ["Changes"]
 
 LOGGER: Final = logging.getLogger("ratelimited_executor.dashboard")
 
-_FOR_ALL: Final = ("pause-group", "resume-group", "requeue")  # and the rate of a group
+_FOR_ALL: Final = ("pause-group", "resume-group", "requeue", "discard")  # and the rate of a group
 
 
 class _Change(NamedTuple):
@@ -44,15 +44,18 @@ class Changes:
     Args:
         recorded_of: returns the executor that a form names; raises :class:`PageError` if there is none.
         requeue: puts a dead letter of a store back, by their names; returns the state that it had.
+        discard: removes one in the same way.
     """
 
     def __init__(
         self,
         recorded_of: Callable[[Mapping[str, str]], RecordedHistory],
         requeue: Callable[[str, str], Awaitable[DurableState | None]],
+        discard: Callable[[str, str], Awaitable[DurableState | None]],
     ) -> None:
         self._recorded_of = recorded_of
         self._requeue_in = requeue
+        self._discard_in = discard
         self._actions: dict[str, Callable[[Mapping[str, str]], Awaitable[_Change]]] = {
             "set-rate": self._set_rate,
             "pause": self._pause,
@@ -62,6 +65,7 @@ class Changes:
             "cancel-task": self._cancel_task,
             "cancel-batch": self._cancel_batch,
             "requeue": self._requeue,
+            "discard": self._discard,
         }
 
     async def make(self, form: Mapping[str, str], request: Request) -> None:
@@ -145,6 +149,12 @@ class Changes:
         if await self._requeue_in(form.get("name", ""), task_id) is not DurableState.DEAD:
             raise PageError(409, "The task is no longer a dead letter.")
         return _Change(f"task {name_text(task_id)}", "dead", "ready")
+
+    async def _discard(self, form: Mapping[str, str]) -> _Change:
+        task_id = form.get("id", "")
+        if await self._discard_in(form.get("name", ""), task_id) is not DurableState.DEAD:
+            raise PageError(409, "The task is no longer a dead letter.")
+        return _Change(f"task {name_text(task_id)}", "dead", "discarded")
 
 
 def _set_paused(executor: RateLimitedExecutor, *, is_paused: bool) -> _Change:

@@ -583,8 +583,8 @@ async def test_task_and_batch_are_cancelled():
 # Stores.
 
 
-async def test_dead_letters_are_shown_and_put_back(handler, reports, caplog):
-    """A user who may make changes can put a dead letter back, once; its error is escaped."""
+async def test_dead_letters_are_shown_put_back_and_discarded(handler, reports, caplog):
+    """A user who may make changes can put a dead letter back, once, or discard it; its error is escaped."""
     handler()
     store = MemoryStore()
     tasks = DurableTasks(store)
@@ -610,6 +610,13 @@ async def test_dead_letters_are_shown_and_put_back(handler, reports, caplog):
             ]
             assert "payments 1 ready" in text_of(await web.get("/"))
             await change(web, 409, action="requeue", name="payments", id=row_id)
+            await change(web, 409, action="discard", name="payments", id=row_id)
+            assert "payments 1 ready" in text_of(await web.get("/"))
+            async with tasks.running(executor):
+                await asyncio.sleep(1)
+            await change(web, action="discard", name="payments", id=row_id)
+            assert "payments none" in text_of(await web.get("/"))
+            await change(web, 409, action="discard", name="payments", id=row_id)
 
 
 async def test_store_that_does_not_answer_does_not_hold_the_page():

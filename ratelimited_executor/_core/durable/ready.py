@@ -5,14 +5,14 @@ from __future__ import annotations
 import math
 from bisect import bisect_left, bisect_right, insort
 from dataclasses import dataclass, field
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush, nsmallest
 from itertools import chain
 from typing import TYPE_CHECKING
 
 from ratelimited_executor._core.durable.tasks import NO_KEY, DurableState
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Collection, Iterable, Iterator, Mapping
 
     from ratelimited_executor._core.durable.tasks import Claim, NewTask, Turns
 
@@ -143,6 +143,18 @@ class ReadyTasks:
         else:
             self._take_in_turn(taking, claim.turns)
         return taking
+
+    def first(self, count: int) -> list[Task]:
+        """Return the tasks that a claim without bounds would take."""
+        self._collect()
+        found = (self._current(rank) for rank in nsmallest(count, self._heap))
+        return [task for task in found if task is not None]
+
+    def remove(self, numbers: Collection[int]) -> None:
+        """Remove tasks by their numbers."""
+        self._collect()
+        self._heap = [rank for rank in self._heap if rank[2] not in numbers]
+        heapify(self._heap)
 
     def _take(self, taking: Taking) -> None:
         """Take READY tasks by priority and due time."""

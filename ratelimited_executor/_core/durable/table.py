@@ -35,6 +35,9 @@ Lanes
     place at least as large as those before it, even if the clock was set back in between. A head that is not due yet
     gives way to a task that is due earlier, unless the head is being retried, or was snoozed, and blocks. A snoozed task
     that blocks keeps its lane by its place: 0, before all others.
+
+Pauses
+    See ``pauses.py``. A head that is set aside stays the head of its lane.
 """
 
 from __future__ import annotations
@@ -44,6 +47,7 @@ from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Final
 
+from ratelimited_executor._core.durable.pauses import ENDED, MOVED_MAX, Pauses, is_in_force, pause_rows
 from ratelimited_executor._core.durable.ready import ReadyTasks, Task
 from ratelimited_executor._core.durable.tasks import (
     Beat,
@@ -65,6 +69,7 @@ from ratelimited_executor._core.durable.tasks import (
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Sequence
 
+    from ratelimited_executor._core.durable.pauses import Pause, PauseRow
     from ratelimited_executor._core.durable.tasks import Claim, NewTask, Occurrence, TaskOutcome, UniqueKey
 
 __all__ = ["REMEMBERED_US", "TaskTable", "is_outdated", "is_past", "vouched"]
@@ -121,6 +126,7 @@ class TaskTable:
         self._ended: dict[str, int] = {}  # id -> vouched time of its end, in order
         self._queues: defaultdict[str, _Queue] = defaultdict(lambda: _Queue(ReadyTasks(self._tasks)))
         self._repetitions: dict[str, _Repetition] = {}
+        self._pauses: dict[str, tuple[int, int | None]] = {}  # text -> since when, and its end
         self._unique: dict[str, tuple[str, int]] = {}  # key -> id of the last task, end of its period
         self._expiring: list[tuple[int, int]] = []  # a heap of (expiry, number) of tasks that were READY
         self._last_number = 0
@@ -186,10 +192,20 @@ class TaskTable:
         if owner is None:
             return None
         queue = self._queues[claim.queue]
+        pauses = Pauses(self._pause_values(), now_us) if self._pauses else None
+        if pauses is not None:
+            self._put_back(pauses)
         self._make_ready(queue.scheduled, now_us + claim.ahead_us)
         self._make_ready(queue.scheduled_heads, now_us)  # not ahead: due tasks of its lane would wait for it
         expired_count = self._delete_expired(now_us)
+        if pauses is not None:
+            if pauses.stops(claim.queue):
+                return Claims(expired_count=expired_count)
+            queue.ready.remove(self._set_aside(queue.ready.first(MOVED_MAX), pauses))
         taking = queue.ready.take(now_us, claim)
+        if pauses is not None:
+            late = self._set_aside(taking.taken, pauses)
+            taking.taken = [task for task in taking.taken if task.number not in late]
         for task in taking.taken:
             task.token += 1
             task.owner = claim.owner
@@ -248,6 +264,24 @@ class TaskTable:
         for task in found:
             self._enter(task, DurableState.READY)
         return len(found)
+
+    # Pauses
+
+    def pause(self, now_us: int, pause: Pause, until_us: int | None) -> None:
+        """Begin a pause, or set the end of one."""
+        self._pauses[pause.text] = now_us, until_us
+
+    def resume(self, now_us: int, pause: Pause) -> bool:
+        """End a pause; return False if it was not in force."""
+        is_known = any(
+            text == pause.text and is_in_force(until_us, now_us) for text, _, until_us in self._pause_values()
+        )
+        self._pauses[pause.text] = now_us, ENDED
+        return is_known
+
+    def pauses(self, now_us: int) -> list[PauseRow]:
+        """Return the pauses in force."""
+        return pause_rows(self._pause_values(), now_us)
 
     # Repetitions
 
@@ -337,7 +371,7 @@ class TaskTable:
         """Give a waiting task what a later put asks for."""
         priority = max(task.new.priority, new.priority)
         task.new = task.new._replace(body=new.body, cost=new.cost, priority=priority)
-        is_tried = task.attempt_count > 0 or task.state is DurableState.UNKNOWN
+        is_tried = task.attempt_count > 0 or task.state in (DurableState.UNKNOWN, DurableState.PAUSED)
         if unique.on_duplicate is OnDuplicate.DEBOUNCE and not is_tried:
             task.set_due(unique.limited(new.due_at(now_us), task.put_us, now_us))
             task.was_due = task.due_us <= now_us
@@ -436,6 +470,29 @@ class TaskTable:
         head = self._first_scheduled(queue.scheduled_heads)
         times = [*([] if free is None else [free.due_us - ahead_us]), *([] if head is None else [head.due_us])]
         return max(0, min(times) - now_us) if times else None
+
+    def _pause_values(self) -> list[tuple[str, int, int | None]]:
+        return [(text, *times) for text, times in self._pauses.items()]
+
+    def _set_aside(self, tasks: Iterable[Task], pauses: Pauses) -> frozenset[int]:
+        """Set aside those of some tasks that are paused; return their numbers."""
+        held = set()
+        for task in tasks:
+            text = pauses.holding(task.new.name, task.new.queue, task.new.lane, task.new.key)
+            if text:
+                task.state, task.owner = DurableState.PAUSED, text
+                held.add(task.number)
+        return frozenset(held)
+
+    def _put_back(self, pauses: Pauses) -> None:
+        """Make tasks READY whose pause has ended."""
+        for text, is_old in pauses.ended:
+            held = [each for each in self._tasks.values() if each.state is DurableState.PAUSED and each.owner == text]
+            for task in held[:MOVED_MAX]:
+                task.owner = ""
+                self._enter(task, DurableState.READY)
+            if is_old and not held:
+                del self._pauses[text]
 
     def _in_force(self, ref: Ref) -> Task | None:
         task = self._tasks.get(ref.number)
@@ -683,7 +740,7 @@ def _row(task: Task) -> TaskRow:
         key=key_from(new.key),
         attempt_count=task.attempt_count,
         lost_count=task.lost_count,
-        owner=task.owner,
+        owner="" if task.state is DurableState.PAUSED else task.owner,
         is_cancelled=task.is_cancelled,
         error=task.error,
     )

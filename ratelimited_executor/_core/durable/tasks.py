@@ -9,6 +9,7 @@ States and moves::
                                                                 └─▶ DEAD        failed for the last time
     UNKNOWN ── a process that knows its function starts ──▶ READY
     DEAD ── requeue ──▶ READY (or BEHIND); remove ──▶ gone
+    READY ── a claim, during a pause ──▶ PAUSED ── a claim, after it ──▶ READY
 
 Every move out of CLAIMED names the claim's token, and changes nothing if the task has been claimed again since: a
 process that was presumed dead can neither end nor delay a task that another process now runs. Source of the token: M.
@@ -81,7 +82,7 @@ class Durability(Enum):
 class DurableState(IntEnum):
     """The state of a durable task, which is in its store: every state is true, and prints as its name.
 
-    Stores keep the numbers.
+    Stores keep the numbers; what is PAUSED they keep as UNKNOWN with a mark, as processes of older releases know no more.
     """
 
     SCHEDULED = 0
@@ -96,6 +97,8 @@ class DurableState(IntEnum):
     """The task was set aside by a process that does not know its function."""
     DEAD = 5
     """The task is a dead letter: it failed for the last time."""
+    PAUSED = 6
+    """The task was due during a pause, and was set aside until that ends."""
 
     def __bool__(self) -> bool:
         return True

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 R = TypeVar("R")
 
-__all__ = ["DurableFunction", "DurableRef", "FunctionOptions", "LaneFail", "PutOptions"]
+__all__ = ["ArgumentsTooLargeError", "DurableFunction", "DurableRef", "FunctionOptions", "LaneFail", "PutOptions"]
 
 _US: Final = 1_000_000
 _BODY_MAX: Final = 256 * 1024  # bytes: every store can return hundreds of such tasks in one answer
@@ -69,6 +69,10 @@ class Putter(Protocol):
         ...
 
 
+class ArgumentsTooLargeError(ValueError):
+    """The encoded arguments of a task are larger than stores accept."""
+
+
 class LaneFail(Enum):
     """The behaviour of a lane after a failure of its task."""
 
@@ -89,6 +93,7 @@ class FunctionOptions(TypedDict, total=False):
     priority: float
     expires: DurationLike | None
     lane_fail: LaneFail
+    check: Callable[..., object] | None
 
 
 class PutOptions(TypedDict, total=False):
@@ -179,6 +184,7 @@ class DurableFunction(Generic[P, R]):
         priority: float = 0.0,
         expires: DurationLike | None = None,
         lane_fail: LaneFail = LaneFail.BLOCK,
+        check: Callable[..., object] | None = None,
     ) -> None:
         callable_of("fn", fn)
         found = getattr(fn, "__name__", "<none>") if name is None else name
@@ -194,6 +200,7 @@ class DurableFunction(Generic[P, R]):
         if in_thread and inspect.iscoroutinefunction(fn):
             raise TypeError(f"{self.name} is async and cannot run in a worker thread: leave in_thread= out")
         self._tasks = tasks
+        self._check = None if check is None else callable_of("check", check)
         self._signature = inspect.signature(fn)
         taken = _OPTIONS.intersection(self._signature.parameters)
         if taken:
@@ -202,7 +209,7 @@ class DurableFunction(Generic[P, R]):
         self._typed = TypedArguments(fn, self._signature)
         self._fn = fn
         self._priority = number_of("priority", priority)
-        self._expires_us = None if expires is None else _us("expires", seconds_of("expires", expires))
+        self._expires_us = None if expires is None else us_of("expires", seconds_of("expires", expires))
         self._is_blocking = member_of("lane_fail", lane_fail, LaneFail) is LaneFail.BLOCK
         functools.update_wrapper(self, fn)
         self.__qualname__ = self.name  # what the executor's logs call its tasks
@@ -268,6 +275,8 @@ class DurableFunction(Generic[P, R]):
                 self._signature.bind(*args, **kwargs)
             except TypeError as error:
                 raise TypeError(f"{self.name}: {error}") from None
+        if self._check is not None:
+            self._check(*args, **kwargs)
         try:
             arguments = self._arguments(args, kwargs)
             body = self._tasks.codec.dumps(arguments)
@@ -277,7 +286,7 @@ class DurableFunction(Generic[P, R]):
         if not isinstance(body, bytes):
             raise TypeError(f"codec must return bytes, got {type(body).__name__} for the arguments of {self.name}")
         if len(body) > _BODY_MAX:
-            raise ValueError(
+            raise ArgumentsTooLargeError(
                 f"the arguments of {self.name} must have at most {_BODY_MAX:,} bytes, got {len(body):,}: store the data elsewhere, "
                 "and pass a reference"
             )
@@ -290,6 +299,16 @@ class DurableFunction(Generic[P, R]):
         """Return the positional and the keyword arguments of a task."""
         args, kwargs, *typed = self._tasks.codec.loads(body)
         return self._typed.read(args, kwargs, typed[0]) if typed else (args, kwargs)
+
+    def from_json(self, at: int | str, value: Any) -> Any:
+        """Return the argument that ``put`` takes, at a position or with a name, for a value of JSON.
+
+        Arguments whose annotations JSON lacks (``datetime``, dataclasses and so on) are read as for a run.
+
+        Raises:
+            Exception: any exception of such a class, if it cannot read the value.
+        """
+        return self._typed.from_json(at, value)
 
     def _arguments(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
         """Return what the codec encodes; one that is not of JSON gets the arguments as they are."""
@@ -316,20 +335,20 @@ class DurableFunction(Generic[P, R]):
             raise TypeError("put() takes id= or unique=, not both: an id is unique by itself")
         expires_us = self._expires_us
         if expires is not _OPTIONS:
-            expires_us = None if expires is None else _us("expires", seconds_of("expires", expires))
+            expires_us = None if expires is None else us_of("expires", seconds_of("expires", expires))
         return NewTask(
             id=self._tasks.new_id() if id is None else text_of("id", id),
             queue=self._tasks.queue,
             name=self.name,
             version=self.version,
             body=body,
-            due_us=None if at is None else _us("at", wall_of("at", at)),
-            delay_us=0 if delay is None else _us("delay", delay_of("delay", delay)),
+            due_us=None if at is None else us_of("at", wall_of("at", at)),
+            delay_us=0 if delay is None else us_of("delay", delay_of("delay", delay)),
             expires_us=expires_us,
             priority=self._priority if priority is None else number_of("priority", priority),
             lane=None if lane is None else text_of("lane", lane),
             is_blocking=self._is_blocking,
-            key=_key_text(key),
+            key=key_text(key),
             cost=_cost_text(cost),
             is_named=id is not None or (unique is not None and unique.period_us > 0),
             unique=unique,
@@ -362,14 +381,15 @@ def text_of(name: str, value: Any) -> str:
     return value
 
 
-def _us(name: str, seconds: float) -> int:
+def us_of(name: str, seconds: float) -> int:
     """Return microseconds that every store can hold."""
     if abs(seconds) > SPAN_MAX:
         raise ValueError(f"{name} must be at most {SPAN_MAX:.0e} seconds, which are 30,000 years, got {seconds!r}")
     return round(seconds * _US)
 
 
-def _key_text(key: Any) -> str | None:
+def key_text(key: Any) -> str | None:
+    """Encode a key."""
     if key is None:
         return None
     if isinstance(key, bool) or not isinstance(key, (str, int)):

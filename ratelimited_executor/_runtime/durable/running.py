@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import anyio
 
+from ratelimited_executor._core.durable.pauses import pause_of
 from ratelimited_executor._core.durable.tasks import SIZE_MAX, Claim, Claims, End, TaskOutcome, key_from
 from ratelimited_executor._core.permits.rates import Rate
 from ratelimited_executor._runtime.durable.fairness import Fairness
@@ -30,6 +31,7 @@ from ratelimited_executor.exceptions import BacklogFullError, ExecutorStoppedErr
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Mapping
 
+    from ratelimited_executor._core.durable.pauses import Pause
     from ratelimited_executor._core.durable.tasks import Claimed, Ref
     from ratelimited_executor._runtime.durable.functions import DurableFunction
     from ratelimited_executor._runtime.durable.repeating import Repetitions
@@ -80,7 +82,7 @@ class DurableStatistics:
         retried: failed attempts that are followed by another.
         dead: tasks that failed for the last time.
         snoozed: runs that ended with a ``Snooze``.
-        released: tasks released before they started or ended.
+        released: tasks released before they started or ended, such as those that were paused.
         expired: tasks deleted because they did not start in time, including those that no process had claimed.
         cancelled: tasks deleted because they were cancelled while claimed here.
         unknown: tasks set aside because their function is not registered here.
@@ -182,7 +184,7 @@ class DurableRunner:
         try:
             assert self._pump_task is not None
             await self._pump_task  # not cancelled: an in-flight claim would be lost
-            self._cancel(is_started=False)
+            self._cancel(_is_unstarted)
             with anyio.move_on_after(timeout):
                 await self._until_idle()
             self._cancel()
@@ -450,7 +452,7 @@ class DurableRunner:
                 cancelled = await self._lease.renew(self._claims)
             except StoreUnavailableError:
                 if self._lease.is_over():
-                    self._cancel(is_started=False)  # other processes may have claimed them
+                    self._cancel(_is_unstarted)  # other processes may have claimed them
                 raise
             if cancelled is None:
                 await self._start_anew()
@@ -460,15 +462,17 @@ class DurableRunner:
             if self._pump_task.done() and not await self._lease.settle(self._claims):  # a running pump settles itself
                 await self._start_anew()
             await self._revive()
+            await self._release_paused()
             await asyncio.sleep(self._lease.seconds / 3)
 
     async def _watch(self) -> None:
-        """Wake the pump whenever the store has changed, and cancel what others have cancelled, forever."""
+        """Wake the pump whenever the store has changed, and cancel what others have cancelled or paused, forever."""
         while True:
             count = await self._store.wait(_SWEEP_SECONDS)
             self._wake.set()
             if count != self._cancel_count:
                 self._cancel_unwanted(await self._store.cancelled(self._lease.owner))
+                await self._release_paused()
                 self._cancel_count = count
 
     async def _repeat(self) -> None:
@@ -498,6 +502,11 @@ class DurableRunner:
     async def _revive(self) -> None:
         """Make tasks claimable that other processes set aside, if their function is registered here."""
         await self._store.revive(self._queue, list(self._functions))
+
+    async def _release_paused(self) -> None:
+        """Release held tasks that are paused and have not started; those that have go on."""
+        pauses = [pause_of(row) for row in await self._store.pauses()]
+        self._cancel(lambda run: _is_unstarted(run) and any(_covers(each, self._queue, run.claimed) for each in pauses))
 
     async def _start_anew(self) -> None:
         """Continue after the lease has ended."""
@@ -561,10 +570,10 @@ class DurableRunner:
                 assert run.handle is not None
                 run.handle.cancel()
 
-    def _cancel(self, *, is_started: bool = True) -> None:
-        """Cancel held tasks; only unstarted ones if ``is_started`` is False."""
+    def _cancel(self, is_meant: Callable[[DurableRun], bool] = lambda _: True) -> None:
+        """Cancel and release held tasks."""
         for run in list(self._held.values()):
-            if run.handle is not None and (is_started or not run.is_started):
+            if run.handle is not None and is_meant(run):
                 run.is_given_up = True
                 run.handle.cancel()
 
@@ -630,6 +639,14 @@ class DurableRunner:
 
     def _has_key_limits(self) -> bool:
         return self._executor.key_rate is not None or self._executor.key_concurrency is not None
+
+
+def _is_unstarted(run: DurableRun) -> bool:
+    return not run.is_started
+
+
+def _covers(pause: Pause, queue: str, claimed: Claimed) -> bool:
+    return pause.covers(claimed.name, queue, claimed.lane, claimed.key)
 
 
 def _report(loop: asyncio.Task[None]) -> None:

@@ -7,18 +7,27 @@ import os
 import random
 import warnings
 from collections.abc import AsyncIterable, AsyncIterator, Iterable
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final, ParamSpec, Self, TypeVar, Unpack, overload
 
-from ratelimited_executor._core.durable.tasks import Duplicate, DurableState, NewTask
+from ratelimited_executor._core.durable.pauses import PAUSES_MAX, Pause, pause_of
+from ratelimited_executor._core.durable.tasks import Duplicate, DurableState, NewTask, key_from
 from ratelimited_executor._core.durations import format_duration
 from ratelimited_executor._forks import check_process
-from ratelimited_executor._runtime.arguments import count_of, delay_of, flag_of, member_of, seconds_of, tz_of
+from ratelimited_executor._runtime.arguments import count_of, delay_of, flag_of, member_of, seconds_of, tz_of, wall_of
 from ratelimited_executor._runtime.durable.codec import JSONCodec, check_codec
-from ratelimited_executor._runtime.durable.functions import DurableFunction, DurableRef, FunctionOptions, text_of
+from ratelimited_executor._runtime.durable.functions import (
+    DurableFunction,
+    DurableRef,
+    FunctionOptions,
+    key_text,
+    text_of,
+    us_of,
+)
 from ratelimited_executor._runtime.durable.putting import Chunk, Putting, check_new, is_refusing
+from ratelimited_executor._runtime.durable.repairs import RepairSummary, Selection, repair
 from ratelimited_executor._runtime.durable.repeating import Repetition, Repetitions, fixed_times
 from ratelimited_executor._runtime.durable.running import AHEAD_MAX, DurableRunner
 from ratelimited_executor._runtime.durable.sync_puts import SyncPuts, put_on, refuse_loop
@@ -31,9 +40,10 @@ from ratelimited_executor.exceptions import DuplicateTaskError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from datetime import tzinfo
+    from datetime import datetime, tzinfo
     from types import TracebackType
 
+    from ratelimited_executor._core.durable.pauses import PauseRow
     from ratelimited_executor._core.durable.tasks import LaneRow, RepetitionRow, TaskRow
     from ratelimited_executor._core.durations import DurationLike
     from ratelimited_executor._runtime.durable.codec import Codec
@@ -108,6 +118,7 @@ class DurableTasks:
         self._process = 0  # that has entered them
         self._opening: asyncio.Lock | None = None
         self._loop: asyncio.AbstractEventLoop | None = None  # on which the store is open
+        self._resources: AsyncExitStack | None = None  # closed with the store, before it
 
     # Functions
 
@@ -132,6 +143,7 @@ class DurableTasks:
             priority: the default priority of its tasks.
             expires: the default expiry of its tasks, in seconds.
             lane_fail: the behaviour of its lane after a failure.
+            check: called with the arguments of each put, to raise a TypeError or ValueError for those that the function would refuse.
 
         Raises:
             TypeError: if an argument has a wrong type, or the function has a parameter named like an option of ``put``.
@@ -342,6 +354,111 @@ class DurableTasks:
                 runner._cancel_ids(claimed)  # noqa: SLF001  # a part of these durable tasks
         return sum(state is not None for state in states)
 
+    # Pauses and repairs
+
+    async def pause(
+        self,
+        *,
+        function: str | DurableFunction[..., Any] | None = None,
+        queue: str | None = None,
+        lane: str | None = None,
+        key: str | int | None = None,
+        until: datetime | float | None = None,
+    ) -> None:
+        """Let no process claim some tasks of the store, until :meth:`resume`; they are kept, and more can be put.
+
+        Running tasks go on. Tasks that a process has claimed and not started are released, as soon as the store notifies the
+        process, at its next beat at the latest. A process of an earlier release ignores pauses. A second call with the same
+        arguments sets another end.
+
+        Args:
+            function: covers the tasks of a function, in all versions: a durable function, or its registered name.
+            queue: covers the tasks of a queue; with several of these, the tasks to which all apply.
+            lane: covers the tasks of a lane.
+            key: covers the tasks with a key.
+            until: when the pause ends by itself, by the clock of the store: an aware datetime, or epoch seconds; None for never.
+
+        Raises:
+            TypeError: if nothing is named, or an argument has a wrong type.
+            ValueError: if an argument is out of range, or 100 other pauses are in force.
+        """
+        asked = _pause_from("pause", function, queue, lane, key)
+        until_us = None if until is None else max(1, us_of("until", wall_of("until", until)))
+        others = [each for each in map(pause_of, await self.store.pauses()) if each != asked]
+        if len(others) >= PAUSES_MAX:
+            raise ValueError(f"at most {PAUSES_MAX} pauses can be in force: pause a function or a queue instead")
+        await self.store.pause(asked, until_us)
+
+    async def resume(
+        self,
+        *,
+        function: str | DurableFunction[..., Any] | None = None,
+        queue: str | None = None,
+        lane: str | None = None,
+        key: str | int | None = None,
+    ) -> bool:
+        """End the pause with exactly these arguments; return False if it was not in force."""
+        return await self.store.resume(_pause_from("resume", function, queue, lane, key))
+
+    async def paused(self) -> list[PauseRow]:
+        """Return the pauses in force."""
+        return await self.store.pauses()
+
+    async def requeue_where(
+        self,
+        *,
+        function: str | DurableFunction[..., Any] | None = None,
+        queue: str | None = None,
+        lane: str | None = None,
+        key: str | int | None = None,
+        since: datetime | float | None = None,
+        error: str | None = None,
+        dry_run: bool = False,
+    ) -> RepairSummary:
+        """Put many dead letters back, as :meth:`requeue` does, up to a thousand in a transaction.
+
+        Args:
+            function: only those of a function, in all versions: a durable function, or its registered name.
+            queue: only those of a queue.
+            lane: only those of a lane.
+            key: only those with a key.
+            since: only those whose last attempt was due at this time or later: an aware datetime, or epoch seconds.
+            error: only those whose error, a traceback, contains this text.
+            dry_run: True to change nothing, and return what would be changed.
+        """
+        chosen = _selection_from(function, queue, lane, key, since, error)
+        change = None if flag_of("dry_run", dry_run) else lambda ids: self.requeue(*ids)
+        return await repair(self.store, DurableState.DEAD, chosen, change)
+
+    async def cancel_where(
+        self,
+        state: DurableState | None,
+        *,
+        function: str | DurableFunction[..., Any] | None = None,
+        queue: str | None = None,
+        lane: str | None = None,
+        key: str | int | None = None,
+        since: datetime | float | None = None,
+        error: str | None = None,
+        dry_run: bool = False,
+    ) -> RepairSummary:
+        """Cancel many tasks, or discard many dead letters, as :meth:`cancel` does, up to a thousand in a transaction.
+
+        Args:
+            state: their state, None for any. Others that come into the state during the call are not cancelled.
+            function: as for :meth:`requeue_where`, and so are the others.
+            queue: only those of a queue.
+            lane: only those of a lane.
+            key: only those with a key.
+            since: only those that are or were due at this time or later.
+            error: only those whose last failed attempt has an error with this text.
+            dry_run: True to change nothing, and return what would be changed.
+        """
+        known = None if state is None else member_of("state", state, DurableState)
+        chosen = _selection_from(function, queue, lane, key, since, error)
+        change = None if flag_of("dry_run", dry_run) else lambda ids: self.cancel(*ids)
+        return await repair(self.store, known, chosen, change)
+
     # Opening and running
 
     async def __aenter__(self) -> Self:
@@ -356,6 +473,9 @@ class DurableTasks:
                 self._clock = hooks.clock or clock_for(loop)
                 self._random = hooks.random or self._random
                 await self.store.open(self._clock)
+                self._resources = AsyncExitStack()
+                self._resources.push_async_callback(self.store.aclose)
+                self._resources.push_async_callback(self._putting.aclose)
                 self._process = os.getpid()
                 self._loop = loop
             self._user_count += 1
@@ -370,10 +490,9 @@ class DurableTasks:
             self._process = 0
             self._loop = None
             self._opening = None  # of this event loop
-            try:
-                await self._putting.aclose()
-            finally:  # even if that wait is cancelled
-                await self.store.aclose()
+            resources, self._resources = self._resources, None
+            assert resources is not None
+            await resources.aclose()  # all of them, even if the wait for one is cancelled
 
     @asynccontextmanager
     async def running(
@@ -436,6 +555,35 @@ class DurableTasks:
 
     def __repr__(self) -> str:
         return f"DurableTasks({self.store!r}, queue={self.queue!r})"
+
+
+def _pause_from(call: str, function: Any, queue: Any, lane: Any, key: Any) -> Pause:
+    asked = Pause(
+        None if function is None else _name_of(function),
+        None if queue is None else text_of("queue", queue),
+        None if lane is None else text_of("lane", lane),
+        key_text(key),
+    )
+    if asked == Pause():
+        raise TypeError(f"{call}() takes function=, queue=, lane= or key=, or several of them, got none")
+    return asked
+
+
+def _selection_from(function: Any, queue: Any, lane: Any, key: Any, since: Any, error: Any) -> Selection:
+    if error is not None and not isinstance(error, str):
+        raise TypeError(f"error must be a str, got {error!r}")
+    return Selection(
+        function=None if function is None else _name_of(function),
+        queue=None if queue is None else text_of("queue", queue),
+        lane=None if lane is None else text_of("lane", lane),
+        key=key_from(key_text(key)),
+        since_us=None if since is None else us_of("since", wall_of("since", since)),
+        error=error,
+    )
+
+
+def _name_of(function: Any) -> str:
+    return function.name if isinstance(function, DurableFunction) else text_of("function", function)
 
 
 def _summary(answers: list[bool | Duplicate]) -> PutSummary:

@@ -6,6 +6,7 @@ import asyncio
 import math
 import sys
 from contextlib import contextmanager
+from datetime import datetime
 from typing import TYPE_CHECKING, TypeVar
 
 import click
@@ -18,7 +19,7 @@ from ratelimited_executor.cli.exits import CommandError, ExitStatus
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-__all__ = ["Duration", "RateText", "errors_as_usage", "loop_factory", "read_argument"]
+__all__ = ["Duration", "Moment", "RateText", "errors_as_usage", "loop_factory", "read_argument"]
 
 S = TypeVar("S")
 T = TypeVar("T")
@@ -42,6 +43,19 @@ class Duration(click.ParamType[float]):
             most = "" if self._most == math.inf else f" and at most {self._most:g} s"
             self.fail(f"must be at least {self._least:g} s{most}, got {value!r}", param, ctx)
         return seconds
+
+
+class Moment(click.ParamType[float]):
+    """A time as ISO 8601 writes it, in the local time zone if it names none; becomes epoch seconds."""
+
+    name = "time"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Return the epoch seconds."""
+        try:
+            return value if isinstance(value, float) else datetime.fromisoformat(str(value)).timestamp()
+        except (ValueError, OverflowError, OSError):
+            self.fail(f"must be a time such as 2030-01-31T18:00+01:00, got {shown(str(value))}", param, ctx)
 
 
 class RateText(click.ParamType[Rate]):

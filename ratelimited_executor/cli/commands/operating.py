@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from ratelimited_executor._core.escapes import shown
-from ratelimited_executor.cli.commands.arguments import Duration, errors_as_usage
+from ratelimited_executor.cli.commands.arguments import Duration, Moment, errors_as_usage
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -119,7 +119,7 @@ def slots(**options: Any) -> None:
 @click.argument("store", envvar="DURABLE_STORE", metavar="STORE")
 @click.option(
     "--state",
-    type=click.Choice(["scheduled", "ready", "behind", "claimed", "unknown", "dead"]),
+    type=click.Choice(["scheduled", "ready", "behind", "claimed", "unknown", "dead", "paused"]),
     help="List the tasks in this state.",
 )
 @click.option("--lanes", "has_lanes", is_flag=True, help="List the lanes with the most waiting tasks.")
@@ -135,8 +135,23 @@ def slots(**options: Any) -> None:
 @click.option(
     "--requeue", multiple=True, metavar="ID", help="Put a dead letter back in the queue, with its attempts reset."
 )
-@click.option("--requeue-dead", is_flag=True, help="Put all dead letters back in the queue.")
+@click.option("--requeue-dead", is_flag=True, help="Put all dead letters back in the queue, or those selected below.")
 @click.option("--cancel", multiple=True, metavar="ID", help="Cancel a task, or remove a dead letter.")
+@click.option("--cancel-all", is_flag=True, help="Cancel all tasks in --state, or those of them selected below.")
+@click.option("--dry-run", is_flag=True, help="Only count what would be requeued or cancelled, and show examples.")
+@click.option("--pause", is_flag=True, help="Pause the tasks selected below: no process claims them.")
+@click.option("--until", type=Moment(), help="When the pause ends by itself, such as 2030-01-31T18:00+01:00.")
+@click.option("--resume", is_flag=True, help="End the pause of the tasks selected below.")
+@click.option("--function", metavar="NAME", help="Select the tasks of a function ...")
+@click.option("--queue", metavar="NAME", help="... of a queue ...")
+@click.option("--lane", metavar="NAME", help="... of a lane ...")
+@click.option(
+    "--key",
+    metavar="KEY",
+    help="... with a key; one that consists of digits is an integer, unless in double quotes ...",
+)
+@click.option("--since", type=Moment(), help="... that are or were due at this time or later ...")
+@click.option("--error", metavar="TEXT", help="... whose last error contains this text.")
 @click.option(
     "--remove-repetition",
     multiple=True,
@@ -156,7 +171,8 @@ def tasks(**options: Any) -> None:
     $DURABLE_STORE by default.
 
     Exit status: 0 done; 1 a task or repetition that you named does not exist, a task to requeue is not a dead
-    letter, or --check found dead letters or tasks that were set aside; 2 bad usage, or the store cannot be used.
+    letter, nothing was paused that --resume names, or --check found dead letters or tasks that were set aside; 2 bad
+    usage, or the store cannot be used.
     """
     from ratelimited_executor.cli.operate.tasks_command import TasksOptions, show_tasks  # noqa: PLC0415  # other commands do without
 

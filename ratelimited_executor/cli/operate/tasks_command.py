@@ -1,36 +1,40 @@
-"""``tasks`` from its options to its exit status: shows a store, requeues dead letters, cancels tasks."""
+"""``tasks`` from its options to its exit status: shows a store, pauses, requeues and cancels tasks."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rich.live import Live
 
 from ratelimited_executor._core.durable.tasks import DurableState
 from ratelimited_executor._core.escapes import visible
 from ratelimited_executor._core.urls import masked
+from ratelimited_executor._runtime.durable.repairs import Selection, repair, selected
 from ratelimited_executor._runtime.time.clock import SystemClock
 from ratelimited_executor.cli.exits import CommandError, ExitStatus
 from ratelimited_executor.cli.operate.tasks_view import StorePicture, draw_tasks, tasks_fields
 from ratelimited_executor.cli.screen import console_of, print_line
-from ratelimited_executor.durable import PostgresStore, RedisStore, SQLiteStore
+from ratelimited_executor.durable import DurableTasks, PostgresStore, RedisStore, SQLiteStore
 from ratelimited_executor.exceptions import StoreUnavailableError
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Sequence
+
     from rich.console import Console
 
+    from ratelimited_executor._core.durable.tasks import TaskRow
     from ratelimited_executor.abc import TaskStore
 
 __all__ = ["TasksOptions", "show_tasks"]
 
 _REDIS = ("redis://", "rediss://", "unix://")
-_PAGE = 1000  # dead letters requeued in one transaction
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,11 +49,56 @@ class TasksOptions:
     requeue: tuple[str, ...] = ()
     requeue_dead: bool = False
     cancel: tuple[str, ...] = ()
+    cancel_all: bool = False
+    dry_run: bool = False
+    pause: bool = False
+    until: float | None = None
+    resume: bool = False
+    function: str | None = None
+    queue: str | None = None
+    lane: str | None = None
+    key: str | None = None
+    since: float | None = None
+    error: str | None = None
     remove_repetition: tuple[str, ...] = ()
     prefix: str = "durable"
     is_watched: bool = False
     is_check: bool = False
     as_json: bool = False
+
+    def covered(self) -> dict[str, Any]:
+        """Return what a pause covers: the arguments of :meth:`DurableTasks.pause`."""
+        return {"function": self.function, "queue": self.queue, "lane": self.lane, "key": _key_of(self.key)}
+
+    def selection(self) -> Selection:
+        """Return the selected tasks."""
+        since_us = None if self.since is None else round(self.since * 1_000_000)
+        return Selection(**self.covered(), since_us=since_us, error=self.error)
+
+    def check(self) -> None:
+        """Refuse options that have no effect, or too large a one."""
+        is_all = self.requeue_dead or self.cancel_all
+        is_paused = self.pause or self.resume
+        if self.cancel_all and self.state is None:
+            raise CommandError("--cancel-all needs --state, such as --state dead")
+        if self.pause and self.resume:
+            raise CommandError("--pause and --resume exclude each other")
+        if is_paused and not any(value is not None for value in self.covered().values()):
+            raise CommandError("--pause and --resume need --function, --queue, --lane or --key")
+        if self.dry_run and not is_all:
+            raise CommandError("--dry-run needs --requeue-dead or --cancel-all")
+        if self.until is not None and not self.pause:
+            raise CommandError("--until needs --pause")
+        if self.selection() != Selection() and not (is_all or is_paused or self.state):
+            raise CommandError("a selection of tasks needs --state, --requeue-dead, --cancel-all, --pause or --resume")
+
+
+def _key_of(text: str | None) -> str | int | None:
+    """Read a key: a number or a text as JSON writes it, or a text as it is."""
+    with contextlib.suppress(ValueError):
+        if text is not None and isinstance(value := json.loads(text), (str, int)) and not isinstance(value, bool):
+            return value
+    return text
 
 
 def show_tasks(options: TasksOptions, *, console: Console | None = None) -> ExitStatus:
@@ -60,12 +109,13 @@ def show_tasks(options: TasksOptions, *, console: Console | None = None) -> Exit
         console: the output; standard output by default.
 
     Returns:
-        DONE if the changes were made. FAILED if a named task or repetition does not exist, or is not a dead letter where it should
-        be; or with ``--check`` if there are dead letters, or tasks set aside because their function is unknown.
+        DONE if the changes were made. FAILED if a named task, repetition or pause does not exist, or a task is not a dead letter
+        where it should be; or with ``--check`` if there are dead letters, or tasks set aside because their function is unknown.
 
     Raises:
-        CommandError: if the store cannot be read or written.
+        CommandError: if the store cannot be read or written, or options do not fit together.
     """
+    options.check()
     try:
         return asyncio.run(_show(_store_of(options), options, console_of(console)))
     except (StoreUnavailableError, ModuleNotFoundError) as error:
@@ -124,23 +174,86 @@ async def _change(store: TaskStore, options: TasksOptions) -> bool:
             missed.append(f"--remove-repetition: {name!r} does not exist")
         elif name in declared:
             notices.append(f"--remove-repetition: a running process declares {name!r}, and will put it back")
-    after = 0  # requeue each once: a task that fails again meanwhile stays dead
-    while options.requeue_dead and (rows := await store.rows(DurableState.DEAD, after=after, limit=_PAGE)):
-        await store.requeue([row.id for row in rows])
-        after = rows[-1].number
+    if not await _set_pause(store, options):
+        missed.append("--resume: nothing is paused by exactly these options")
+    if options.requeue_dead:
+        await _repair(store, DurableState.DEAD, options, store.requeue, "requeue")
+    if options.cancel_all:
+        await _repair(store, _state_of(options), options, store.cancel, "cancel")
     for text in [*missed, *notices]:
-        print(visible(text), file=sys.stderr)  # noqa: T201  # this module does not know click
+        _say(text)
     return not missed
 
 
+async def _set_pause(store: TaskStore, options: TasksOptions) -> bool:
+    """Pause or resume; return False if what is to be resumed is not paused."""
+    try:
+        if options.pause:
+            await DurableTasks(store).pause(**options.covered(), until=options.until)
+        return not options.resume or await DurableTasks(store).resume(**options.covered())
+    except ValueError as error:
+        raise CommandError(visible(str(error))) from error
+
+
+async def _repair(
+    store: TaskStore,
+    state: DurableState | None,
+    options: TasksOptions,
+    change: Callable[[Sequence[str]], Awaitable[list[DurableState | None]]],
+    verb: str,
+) -> None:
+    """Requeue or cancel the selected tasks, or show what that would concern; progress goes to standard error."""
+
+    async def count(ids: Sequence[str]) -> int:
+        states = await change(ids)
+        return sum(each is DurableState.DEAD if verb == "requeue" else each is not None for each in states)
+
+    if not options.dry_run:
+        await repair(
+            store,
+            state,
+            options.selection(),
+            count,
+            progress=lambda done, total: _say(f"{verb}: {done:,} of {total:,} tasks"),
+        )
+        return
+    summary = await repair(store, state, options.selection(), None)
+    _say(f"{verb}: {summary.count:,} tasks, not done because of --dry-run{', such as:' if summary.examples else ''}")
+    for row in summary.examples:
+        _say(f"  {row.id}  {row.name}  {row.error_line}".rstrip())
+
+
+def _say(text: str) -> None:
+    print(visible(text), file=sys.stderr)  # noqa: T201  # this module does not know click
+
+
+def _state_of(options: TasksOptions) -> DurableState | None:
+    return None if options.state is None else DurableState[options.state.upper()]
+
+
+async def _rows(store: TaskStore, options: TasksOptions) -> list[TaskRow]:
+    """Return the selected tasks in the state that is to be listed, up to the limit."""
+    state, selection = _state_of(options), options.selection()
+    rows: list[TaskRow] = []
+    if state is None:
+        return rows
+    if selection == Selection():
+        return await store.rows(state, limit=options.limit)
+    async for some in selected(store, state, selection):
+        rows += some[: options.limit - len(rows)]
+        if len(rows) == options.limit:
+            break
+    return rows
+
+
 async def _read(store: TaskStore, options: TasksOptions) -> StorePicture:
-    state = None if options.state is None else DurableState[options.state.upper()]
     counts = await store.counts()
     ready = await store.rows(DurableState.READY, limit=1) if counts[DurableState.READY] else []
     return StorePicture(
         counts=counts,
         first_ready=ready[0] if ready else None,
-        rows=[] if state is None else await store.rows(state, limit=options.limit),
+        rows=await _rows(store, options),
+        pauses=await store.pauses(),
         lanes=await store.lanes(limit=options.limit) if options.has_lanes else [],
         repetitions=await store.repetitions() if options.has_repetitions else [],
     )

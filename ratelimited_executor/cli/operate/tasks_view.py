@@ -17,6 +17,7 @@ from ratelimited_executor._core.escapes import visible
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from ratelimited_executor._core.durable.pauses import PauseRow
     from ratelimited_executor._core.durable.tasks import LaneRow, RepetitionRow, TaskRow
 
 __all__ = ["StorePicture", "draw_tasks", "tasks_fields"]
@@ -30,6 +31,7 @@ _MEANING: Final = {
     DurableState.CLAIMED: "running or about to run",
     DurableState.UNKNOWN: "set aside: their function is not registered",
     DurableState.DEAD: "dead letters",
+    DurableState.PAUSED: "due, set aside during a pause",
 }
 _BAD: Final = (DurableState.UNKNOWN, DurableState.DEAD)
 
@@ -44,6 +46,7 @@ class StorePicture:
         rows: the tasks to list.
         lanes: the lanes to list.
         repetitions: the repetitions to list.
+        pauses: the pauses in force.
     """
 
     counts: Mapping[DurableState, int]
@@ -51,6 +54,7 @@ class StorePicture:
     rows: Sequence[TaskRow]
     lanes: Sequence[LaneRow]
     repetitions: Sequence[RepetitionRow] = ()
+    pauses: Sequence[PauseRow] = ()
 
 
 def draw_tasks(picture: StorePicture, now: float) -> Group:
@@ -66,6 +70,8 @@ def draw_tasks(picture: StorePicture, now: float) -> Group:
             meaning += f"; the first was due {format_duration(_overdue(picture.first_ready, now))} ago"
         table.add_row(Text(state.name.lower(), style), Text(f"{count:,}", style), Text(meaning, "dim"))
     parts: list[Any] = [table]
+    if picture.pauses:
+        parts += [Text(), _pauses(picture.pauses, now)]
     if picture.lanes:
         lanes = _listing("lane", "behind", "head", "state")
         for lane in picture.lanes:
@@ -99,6 +105,17 @@ def tasks_fields(picture: StorePicture, now: float) -> dict[str, Any]:
     return {
         "counts": {state.name.lower(): count for state, count in picture.counts.items()},
         "ready_seconds": None if first is None else round(_overdue(first, now), 3),
+        "pauses": [
+            {
+                "function": each.function,
+                "queue": each.queue,
+                "lane": each.lane,
+                "key": each.key,
+                "since": _iso(each.since_us),
+                "until": None if each.until_us is None else _iso(each.until_us),
+            }
+            for each in picture.pauses
+        ],
         "lanes": [
             {
                 "lane": each.lane,
@@ -142,6 +159,17 @@ def tasks_fields(picture: StorePicture, now: float) -> dict[str, Any]:
             for row in picture.rows
         ],
     }
+
+
+def _pauses(pauses: Sequence[PauseRow], now: float) -> Table:
+    listing = _listing("paused function", "queue", "lane", "key", "since", "until")
+    for each in pauses:
+        covered = [
+            "" if text is None else visible(str(text)) for text in (each.function, each.queue, each.lane, each.key)
+        ]
+        until = "" if each.until_us is None else _due(each.until_us, now)
+        listing.add_row(*[Text(cell) for cell in (*covered, _due(each.since_us, now), until)])
+    return listing
 
 
 def _overdue(row: TaskRow, now: float) -> float:

@@ -14,6 +14,7 @@ from ratelimited_executor.exceptions import StoreUnavailableError
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
+    from ratelimited_executor._core.durable.pauses import Pause, PauseRow
     from ratelimited_executor._core.durable.tasks import (
         Beat,
         Claim,
@@ -48,7 +49,7 @@ class MemoryStore(TaskStore):
         self._clock: Clock | None = None
         self._user_count = 0
         self._changed = asyncio.Event()
-        self._cancel_count = 0  # calls that have cancelled a claimed task
+        self._cancel_count = 0  # calls that have cancelled a claimed task, or begun a pause
 
     async def open(self, clock: Clock) -> None:
         if not self._user_count:
@@ -100,6 +101,18 @@ class MemoryStore(TaskStore):
     async def revive(self, queue: str, functions: Sequence[tuple[str, int]]) -> int:
         self._changed.set()
         return self._table.revive(queue, functions)
+
+    async def pause(self, pause: Pause, until_us: int | None) -> None:
+        self._changed.set()
+        self._cancel_count += 1
+        self._table.pause(self._now_us(), pause, until_us)
+
+    async def resume(self, pause: Pause) -> bool:
+        self._changed.set()
+        return self._table.resume(self._now_us(), pause)
+
+    async def pauses(self) -> list[PauseRow]:
+        return self._table.pauses(self._now_us())
 
     async def place(self, owner: str, occurrences: Sequence[Occurrence]) -> list[Placed]:
         self._changed.set()

@@ -19,6 +19,7 @@ from collections.abc import Collection, Generator, Iterable, Sequence
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, TypeVar
 
+from ratelimited_executor._core.durable.pauses import ENDED, MOVED_MAX, Pauses, pause_rows
 from ratelimited_executor._core.durable.table import REMEMBERED_US, is_outdated, is_past, vouched
 from ratelimited_executor._core.durable.tasks import (
     Beat,
@@ -38,6 +39,7 @@ from ratelimited_executor.stores.tasks.turns import in_turn
 from ratelimited_executor.stores.tasks.unique import parts_of
 
 if TYPE_CHECKING:
+    from ratelimited_executor._core.durable.pauses import Pause, PauseRow
     from ratelimited_executor._core.durable.tasks import Claim, Duplicate, NewTask, Occurrence, TaskOutcome
     from ratelimited_executor.stores.tasks.unique import HolderChange, UniquePart
 
@@ -45,7 +47,7 @@ T = TypeVar("T")
 Rows: TypeAlias = list[tuple[Any, ...]]
 Moves: TypeAlias = Generator[tuple[str, "Sequence[tuple[Any, ...]] | Together"], Rows, T]
 
-__all__ = ["Moves", "Together", "beat", "cancel", "cancelled", "claim", "counts", "find", "finish", "forget", "join", "lanes", "leave", "place", "put", "repetitions", "requeue", "revive", "rows", "start"]  # fmt: skip
+__all__ = ["Moves", "Together", "beat", "cancel", "cancelled", "claim", "counts", "find", "finish", "forget", "join", "lanes", "leave", "pause", "pauses", "place", "put", "repetitions", "requeue", "resume", "revive", "rows", "start"]  # fmt: skip
 
 _BATCH: Final = 1000
 """Maximum tasks of one kind that a claim makes ready, or deletes as expired; the next claim continues."""
@@ -59,6 +61,7 @@ _ROWS: Final = {  # states that may be rare, and whose statements name them so t
     DurableState.CLAIMED: "rows_claimed",
     DurableState.UNKNOWN: "rows_unknown",
     DurableState.DEAD: "rows_dead",
+    DurableState.PAUSED: "rows_paused",
 }
 _SCHEDULED, _READY, _BEHIND = int(DurableState.SCHEDULED), int(DurableState.READY), int(DurableState.BEHIND)
 
@@ -204,13 +207,26 @@ def claim(now_us: int, asked: Claim) -> Moves[Claims | None]:
     joined = yield "owner", [(asked.owner,)]
     if not joined:
         return None
+    [(_, text)] = joined
+    pauses = None if text == "[]" else Pauses(json.loads(text), now_us)
+    if pauses is not None:
+        yield from _put_back(now_us, pauses)
     yield "make_ready", [(asked.queue, now_us + asked.ahead_us, max(_BATCH, asked.count))]
     yield "make_heads_ready", [(asked.queue, now_us, max(_BATCH, asked.count))]
     expired_count = yield from _delete_expired(now_us)
+    if pauses is not None:
+        if pauses.stops(asked.queue):
+            return Claims(expired_count=expired_count)
+        first = yield "ready_first", [(asked.queue, MOVED_MAX)]
+        yield from _set_aside(first, DurableState.READY, asked.queue, pauses)
     if asked.turns is None:
         found, is_more = yield from _claim_first(now_us, asked)
     else:
         found, is_more = yield from in_turn(now_us, asked, asked.turns)
+    if pauses is not None:  # of tasks behind the first ones
+        places = [(row[0], row[3], row[9], row[10]) for row in found]
+        late = yield from _set_aside(places, DurableState.CLAIMED, asked.queue, pauses)
+        found = [row for row in found if row[0] not in late]
     next_in_us: int | None = 0
     if not is_more:
         [(free_us,)] = yield "next_due", [(asked.queue,)]
@@ -219,6 +235,24 @@ def claim(now_us: int, asked: Claim) -> Moves[Claims | None]:
         next_in_us = max(0, min(times) - now_us) if times else None
     tasks = tuple(map(_claimed, found))
     return Claims(tasks=tasks, next_in_us=next_in_us, expired_count=expired_count)
+
+
+def _put_back(now_us: int, pauses: Pauses) -> Moves[None]:
+    """Make tasks READY whose pause has ended."""
+    for text, is_old in pauses.ended:
+        moved = yield "put_back", [(text, MOVED_MAX)]
+        if is_old and not moved:
+            yield "forget_pause", [(text, now_us)]
+
+
+def _set_aside(tasks: Rows, state: DurableState, queue: str, pauses: Pauses) -> Moves[set[int]]:
+    """Set aside those of some tasks, given as number, name, lane and key, that are paused; return their numbers."""
+    held: dict[str, list[int]] = defaultdict(list)
+    for number, name, lane, key in tasks:
+        if text := pauses.holding(name, queue, lane, key):
+            held[text].append(number)
+    yield "set_aside", [(text, json.dumps(sorted(numbers)), state) for text, numbers in held.items()]
+    return {number for numbers in held.values() for number in numbers}
 
 
 def _claim_first(now_us: int, asked: Claim) -> Moves[tuple[list[Any], bool]]:
@@ -300,7 +334,9 @@ def cancelled(owner: str) -> Moves[tuple[Ref, ...]]:
 def requeue(now_us: int, ids: Sequence[str]) -> Moves[list[DurableState | None]]:
     """Put dead letters back."""
     found = yield "state_of", [(task_id,) for task_id in ids]
-    dead = [(task_id, lane, is_blocking) for task_id, state, lane, is_blocking in found if state == DurableState.DEAD]
+    dead = [
+        (task_id, lane, is_blocking) for task_id, state, lane, is_blocking, _ in found if state == DurableState.DEAD
+    ]
     places = yield from _lock({lane: now_us for _, lane, _ in dead if lane is not None})
     changes = []
     for task_id, lane, is_blocking in dead:
@@ -308,7 +344,7 @@ def requeue(now_us: int, ids: Sequence[str]) -> Moves[list[DurableState | None]]
         changes.append((now_us, places.get(lane, now_us), state, task_id))
     yield "requeue", changes
     yield from _settle(now_us, places)
-    states = {task_id: DurableState(state) for task_id, state, *_ in found}
+    states = {task_id: _shown(state, version) for task_id, state, _, _, version in found}
     return [states.get(task_id) for task_id in ids]
 
 
@@ -316,6 +352,24 @@ def revive(queue: str, functions: Iterable[tuple[str, int]]) -> Moves[int]:
     """Make tasks READY that were set aside."""
     revived = yield "revive", [(queue, name, version) for name, version in functions]
     return len(revived)
+
+
+def pause(now_us: int, pause: Pause, until_us: int | None) -> Moves[None]:
+    """Begin a pause, or set the end of one."""
+    yield "set_pause", [(pause.text, now_us, until_us)]
+
+
+def resume(now_us: int, pause: Pause) -> Moves[bool]:
+    """End a pause."""
+    found = yield "pauses", [()]
+    yield "set_pause", [(pause.text, now_us, ENDED)]
+    return bool(pause_rows([row for row in found if row[0] == pause.text], now_us))
+
+
+def pauses(now_us: int) -> Moves[list[PauseRow]]:
+    """List the pauses in force."""
+    found = yield "pauses", [()]
+    return pause_rows(found, now_us)
 
 
 def place(now_us: int, owner: str, occurrences: Sequence[Occurrence]) -> Moves[list[Placed]]:
@@ -514,7 +568,7 @@ def _cancel_one(task_id: str, *, is_waiting: bool) -> Moves[DurableState | None]
         else:
             changed = yield "cancel", [(task_id, state)]
         if changed:
-            return state
+            return _shown(*found[0][1::3])
 
 
 def _row_of(new: NewTask, now_us: int, due_us: int, places: dict[str, int]) -> tuple[Any, ...]:
@@ -536,6 +590,11 @@ def _claimed(row: tuple[Any, ...]) -> Claimed:
         Ref(number, token), task_id, name, version, bytes.fromhex(body), in_us, expires_in_us, float(priority), lane, key, cost,
         attempts, lost,
     )  # fmt: skip
+
+
+def _shown(state: int, version: int) -> DurableState:
+    """Return the state of a task; the version of one that is paused is negative, so that nothing else revives it."""
+    return DurableState.PAUSED if version < 0 else DurableState(state)
 
 
 def _task_row(row: tuple[Any, ...]) -> TaskRow:
@@ -563,9 +622,9 @@ def _task_row(row: tuple[Any, ...]) -> TaskRow:
         id=task_id,
         queue=queue,
         name=name,
-        version=version,
+        version=-1 - version if version < 0 else version,
         body=bytes(body),
-        state=DurableState(state),
+        state=_shown(state, version),
         put_us=put_us,
         due_us=due_us,
         priority=priority,
@@ -573,7 +632,7 @@ def _task_row(row: tuple[Any, ...]) -> TaskRow:
         key=key_from(key),
         attempt_count=attempts,
         lost_count=lost,
-        owner=owner or "",
+        owner="" if owner is None or version < 0 else owner,
         is_cancelled=bool(is_cancelled),
         error=error,
     )

@@ -97,3 +97,13 @@ create table durable_unique (
     id text not null default '',               -- of the task that was put last; it may have ended
     until_us bigint not null default 0       -- end of its period; 0 if it has none
 );
+
+-- version: 5, for processes that know 1 or later
+-- A paused task is set aside (4), with a negative version, -1 minus its own, and with its pause as its owner.
+create index durable_paused on durable_tasks (owner, number) where state = 4 and version < 0;
+
+create table durable_pauses (
+    what text primary key,                     -- a list in JSON: function, queue, lane, key; null for any
+    since_us bigint not null,
+    until_us bigint                           -- 0 if it was ended
+);

@@ -13,7 +13,8 @@ select durable_now()
 select vouched_us, beat_us, (select min(lease_us) from durable_owners) from durable_clock for update
 
 -- name: owner
-select owner from durable_owners where owner = $1 for key share
+select owner, (select coalesce(json_agg(json_build_array(what, since_us, until_us)), '[]')::text from durable_pauses)
+from durable_owners where owner = $1 for key share
 
 -- name: late_owners
 select owner from durable_owners where seen_us + lease_us <= $1 order by owner for update skip locked
@@ -150,6 +151,23 @@ select coalesce(json_agg(
     )
 ), '[]')::text
 from claimed
+
+-- name: ready_first
+select number, name, lane, "key" from durable_tasks where queue = $1 and state = 1 order by priority desc, due_us, number limit $2
+for update skip locked
+
+-- name: set_aside
+update durable_tasks set state = 4, version = -1 - version, owner = $1
+where state = $3 and number in (select value::bigint from json_array_elements_text($2::json))
+
+-- name: put_back
+with held as materialized (
+    select number as held_number from durable_tasks where state = 4 and version < 0 and owner = $1
+    order by number limit $2 for update skip locked
+)
+update durable_tasks set state = 1, version = -1 - version, owner = null from held
+where number = held_number and state = 4 and version < 0
+returning number
 
 -- name: make_ready
 with due as materialized (

@@ -19,6 +19,7 @@ from contextlib import contextmanager
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
+from ratelimited_executor._core.durable.pauses import ENDED
 from ratelimited_executor._core.durable.tasks import SIZE_MAX, Beat, Claims, Durability, DurableState, LaneRow
 from ratelimited_executor._forks import check_process
 from ratelimited_executor._redis.client import client_of
@@ -35,6 +36,7 @@ from ratelimited_executor.stores.tasks.redis_layout import (
     held_of,
     key_of,
     outcomes_of,
+    pauses_of,
     place_of,
     placed_of,
     rank_of,
@@ -50,6 +52,7 @@ from ratelimited_executor.stores.tasks.redis_layout import (
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
 
+    from ratelimited_executor._core.durable.pauses import Pause, PauseRow
     from ratelimited_executor._core.durable.tasks import (
         Claim,
         Claimed,
@@ -73,7 +76,7 @@ _WAKE_SECONDS: Final = 0.005  # between two wake-ups by other processes
 _PING_SECONDS: Final = 5.0  # of silence, after which the listener pings its server
 _CHECK_SECONDS: Final = 60.0  # between two checks of the server's settings
 _USER_CALLS_MAX: Final = 16  # calls of users at a time: each takes a connection, and runners need some of the client's
-_OF_RUNNERS: Final = frozenset({"join", "beat", "leave", "claim", "start", "finish", "cancelled", "revive"})
+_OF_RUNNERS: Final = frozenset({"join", "beat", "leave", "claim", "start", "finish", "cancelled", "revive", "pauses"})
 _RECONNECT_SECONDS: Final = 1.0  # between two attempts to listen
 _CANCELLED: Final = (b"cancelled", "cancelled")  # messages that a claimed task was cancelled; a client may decode them
 
@@ -221,6 +224,17 @@ class RedisStore(TaskStore):
         if revived:  # processes call this all the time
             self._changed.set()
         return revived
+
+    async def pause(self, pause: Pause, until_us: int | None) -> None:
+        await self._run("pause", pause.text, -1 if until_us is None else until_us)
+        self._cancel_count += 1
+        self._changed.set()
+
+    async def resume(self, pause: Pause) -> bool:
+        return bool(await self._change("pause", pause.text, ENDED))
+
+    async def pauses(self) -> list[PauseRow]:
+        return pauses_of(*await self._run("pauses"))
 
     async def place(self, owner: str, occurrences: Sequence[Occurrence]) -> list[Placed]:
         """Place each occurrence by a call of its own, which depends on no other."""

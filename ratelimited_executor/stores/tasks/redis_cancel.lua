@@ -10,7 +10,7 @@
 needs_no_memory()
 local now, states, what = clock(), {}, ''
 local numbers = numbers_of(args.ids)
-for index, number in ipairs(numbers) do states[index] = number and tasks[number][STATE] or -1 end
+for index, number in ipairs(numbers) do states[index] = number and shown(tasks[number]) or -1 end
 for _, number in ipairs(numbers) do
   local task = number and tasks[number]
   if task and task[STATE] == CLAIMED then

@@ -47,14 +47,91 @@ local function delete_expired()
   return count
 end
 
+local _, least_token, pause_count = least_numbers(now)
+local pauses = {}  -- those in force
+
+local function put_back(what, pause, since, last)  -- the tasks of a pause that has ended
+  local numbers = numbers_there('paused', redis.call('ZRANGEBYSCORE', keys.paused, pause, pause, 'LIMIT', 0, BATCH))
+  for _, number in ipairs(numbers) do
+    local task = tasks[number]
+    if task[STATE] == UNKNOWN and task[OWNER] == pause then
+      leave(number, task)
+      task[FUNCTION], task[OWNER] = sub(task[FUNCTION], 2), 0
+      enter(number, task, READY)
+    else
+      place('paused', number, false)
+    end
+  end
+  if #numbers == 0 and math.max(since, last) + KEPT_US <= now then
+    redis.call('HDEL', keys.pauses, what)
+    redis.call('HINCRBY', keys.store, 'paused', -1)
+  end
+end
+
+if pause_count > 0 then
+  local found = redis.call('HGETALL', keys.pauses)
+  for index = 1, #found, 2 do
+    local what = found[index]
+    local pause, since, last = unpacked(PAUSE, found[index + 1])
+    if last < 0 or last > now then
+      pauses[#pauses + 1] = {what = what, number = pause, covered = cjson.decode(what)}
+    else
+      put_back(what, pause, since, last)
+    end
+  end
+  table.sort(pauses, function(one, other) return one.what < other.what end)
+end
+
+local function covers(covered, name, queue, lane, key)
+  local values = {name, queue, sub(lane, 2), sub(key, 2)}
+  for index, value in ipairs(covered) do
+    if value ~= cjson.null and value ~= values[index] then return false end
+  end
+  return true
+end
+
+local function pause_of(called, queue, lane, key)  -- the first that covers a task
+  local name = string.match(called, ' (.*)$')
+  for _, pause in ipairs(pauses) do
+    if covers(pause.covered, name, queue, lane, key) then return pause end
+  end
+end
+
+local function is_stopped()  -- a pause of the whole queue
+  for _, pause in ipairs(pauses) do
+    local name, queue, lane, key = unpack(pause.covered)
+    if queue == args.queue and name == cjson.null and lane == cjson.null and key == cjson.null then return true end
+  end
+end
+
+local function set_aside()  -- the first tasks that are READY and paused
+  local members = redis.call('ZRANGEBYLEX', keys.ready, '[' .. args.queue .. '\0', '(' .. args.queue .. '\1', 'LIMIT', 0, BATCH)
+  for _, number in ipairs(numbers_there('ready', members)) do
+    local task = tasks[number]
+    local pause = pause_of(task[FUNCTION], task[QUEUE], task[LANE], task[KEY])
+    if pause then
+      leave(number, task)
+      task[FUNCTION], task[OWNER] = '-' .. task[FUNCTION], pause.number
+      enter(number, task, UNKNOWN)
+    end
+  end
+end
+
 make_ready('scheduled', now + args.ahead_us)
 make_ready('heads', now)
 local expired_count = delete_expired()
+if is_stopped() then
+  write_all()
+  return {now, -1, expired_count, '', ''}
+end
+if #pauses > 0 then
+  write_all()
+  set_aside()
+end
 write_all()  -- from here on records are texts, of which only the heads change
 
 local taken, records, bodies, size, is_full, is_more = {}, {}, {}, 0, false, false
 local written, claimed, gone, gone_turns, expiring = {}, {}, {}, {}, {}
-local _, least_token = least_numbers(now)
 
 local function set_of(list)
   local set = {}
@@ -63,13 +140,13 @@ local function set_of(list)
 end
 
 local unknown, full_keys = set_of(args.unknown), set_of(args.full_keys)
-local has_filter = #args.unknown + #args.full_keys > 0
+local has_filter = #args.unknown + #args.full_keys + #pauses > 0
 
 local function facts_of(record) return unpacked('<' .. FACTS, record, HEAD_SIZE + 1) end
 
 local function is_left(record)
-  local _, _, _, _, _, _, called, key = facts_of(record)
-  return unknown[called] or full_keys[key]
+  local _, _, _, lane, _, queue, called, key = facts_of(record)
+  return unknown[called] or full_keys[key] or pause_of(called, queue, lane, key)
 end
 
 local function fits(number)  -- if so, its body is among those that are taken

@@ -13,7 +13,7 @@ for index = 1, args.limit > 0 and #found or 0, 2 do
   local lane = lane_at(name)
   local head = lane and lane.head and task_at(lane.head)
   if head then
-    for _, value in ipairs({name, -tonumber(found[index + 1]), head[ID], head[STATE]}) do answer[#answer + 1] = value end
+    for _, value in ipairs({name, -tonumber(found[index + 1]), head[ID], shown(head)}) do answer[#answer + 1] = value end
   end
 end
 return answer

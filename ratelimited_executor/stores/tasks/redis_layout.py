@@ -7,6 +7,7 @@ from dataclasses import make_dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
+from ratelimited_executor._core.durable.pauses import KEPT_US, pause_rows
 from ratelimited_executor._core.durable.table import REMEMBERED_US
 from ratelimited_executor._core.durable.tasks import (
     NO_KEY,
@@ -27,6 +28,7 @@ from ratelimited_executor._redis.lua import LuaScript
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+    from ratelimited_executor._core.durable.pauses import PauseRow
     from ratelimited_executor._core.durable.tasks import NewTask, Occurrence, TaskOutcome, Turns
 
 __all__ = [
@@ -40,6 +42,7 @@ __all__ = [
     "held_of",
     "key_of",
     "outcomes_of",
+    "pauses_of",
     "place_of",
     "placed_of",
     "rank_of",
@@ -55,8 +58,7 @@ __all__ = [
 VERSION: Final = 1  # of the layout
 KEYS: Final = (
     "store", "ids", "tasks", "bodies", "ready", "scheduled", "heads", "behind", "claimed", "cancelled", "started", "expiring", "unknown",
-    "dead", "lanes", "crowded", "owners", "ended", "repetitions", "turns",
-    "unique",
+    "dead", "lanes", "crowded", "owners", "ended", "repetitions", "turns", "unique", "pauses", "paused",
 )  # fmt: skip
 _NEW: Final = struct.Struct("<BddII")
 _UNIQUE: Final = struct.Struct("<IdBBd")
@@ -73,10 +75,13 @@ _SIGN: Final = 1 << 63
 _ALL: Final = (1 << 64) - 1
 _PLACEMENTS: Final = tuple(Placement)
 _REPETITION: Final = struct.Struct("<ddd")
+_PAUSE: Final = struct.Struct("<ddd")
+_PAUSED: Final = "-"  # before the function of a paused task
 _ENDS: Final = {end: number for number, end in enumerate(End)}
 _CONSTANTS: Final[dict[str, Any]] = {
     "VERSION": VERSION,
     "REMEMBERED_US": REMEMBERED_US,
+    "KEPT_US": KEPT_US,
     **{state.name: state.value for state in DurableState},
     **{f"AS_{each.name}": number for number, each in enumerate(Placement)},
     **{f"END_{end.name}": number for end, number in _ENDS.items()},
@@ -98,6 +103,8 @@ _FIELDS: Final[dict[str, dict[str, Any]]] = {
     "cancelled": {"owner": str},
     "requeue": {"ids": tuple},
     "revive": {"queue": str, "functions": tuple, "after": int},
+    "pause": {"what": str, "until_us": int},
+    "pauses": {},
     "place": {
         "owner": str, "name": str, "since_us": int, "spec": str, "schedule": str, "allow_overlap": bool, "task": bytes,
     },
@@ -220,6 +227,15 @@ def repetitions_of(records: Sequence[bytes], owners: Sequence[bytes]) -> list[Re
     return rows
 
 
+def pauses_of(now_us: int, records: Sequence[bytes]) -> list[PauseRow]:
+    """Read the pauses in force, of all, given as what they cover and records."""
+    rows = []
+    for what, record in zip(records[::2], records[1::2], strict=True):
+        _, since, until = _PAUSE.unpack(record)
+        rows.append((what.decode(), int(since), None if until < 0 else int(until)))
+    return pause_rows(rows, now_us)
+
+
 def refs_of(data: bytes) -> tuple[Ref, ...]:
     """Read numbers and tokens."""
     return tuple(Ref(int(number), int(token)) for number, token in _REF.iter_unpack(data))
@@ -272,6 +288,8 @@ class PartRecord:
         """Return the task for display."""
         state, _, is_cancelled, due, _, put, _, attempt_count, lost_count, owner, _, _, _ = self._fields
         task_id, lane, queue, function, key = self._texts
+        if function.startswith(_PAUSED):
+            state, function = DurableState.PAUSED, function.removeprefix(_PAUSED)
         version, _, name = function.partition(" ")
         return TaskRow(
             number=self._number,

@@ -11,7 +11,7 @@
 
 local PAGE = 1000
 local from, numbers, chosen, bodies = string.format('(%.0f', args.after), {}, {}, {}
-if args.state == DEAD or args.state == UNKNOWN then
+if args.state == DEAD or args.state == UNKNOWN or args.state == PAUSED then
   local key = args.state == DEAD and keys.dead or keys.unknown
   numbers = redis.call('ZRANGEBYSCORE', key, from, '+inf', 'LIMIT', 0, PAGE)
 else
@@ -23,7 +23,7 @@ local last, size = #numbers == PAGE and numbers[PAGE], 0
 for _, number in ipairs(numbers) do
   if #chosen == args.limit then break end
   local task = tasks[number]
-  if task and (args.state < 0 or task[STATE] == args.state) then
+  if task and (args.state < 0 or shown(task) == args.state) then
     local body = redis.call('HGET', keys.bodies, number) or ''
     chosen[#chosen + 1], bodies[#bodies + 1] = number, body
     size = size + #body

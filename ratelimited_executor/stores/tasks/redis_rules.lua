@@ -28,6 +28,10 @@
 --   ended      a sorted set: id -> vouched time of its end
 --   repetitions  a hash: name -> record of a repetition
 --   unique     a sorted set without scores: unique key, 0, end of the period of the task that was put last with it, and its id
+--   pauses     a hash: what it covers -> record of a pause, also of one that has ended; store has their number as paused
+--   paused     a sorted set: number -> its pause's number, of those that are PAUSED: their records are UNKNOWN, with the pause's
+--              number as their owner, and '-' before their function, so that nothing else revives them. Processes of an older
+--              release do not write it: a claim that puts tasks back drops those that are gone
 
 -- A record: its head, which changes; its facts, as the client has written them; its error, to the end.
 local HEAD, HEAD_SIZE, FACTS = '<BBBddddI4I4dd', 59, 'BBssc8sss'
@@ -37,6 +41,7 @@ local BLOCKING, NAMED, ID, LANE, RANK, QUEUE, FUNCTION, KEY, ERROR = 12, 13, 14,
 -- Of a repetition: since when it is declared so; due time of the last occurrence, and when that was placed; who declares it; what; queue, function, schedule; what
 -- the last occurrence was placed by; its id.
 local REPETITION = '<dddsssssss'
+local PAUSE = '<ddd'  -- number, since, until (-1 if it does not end, 0 if it was ended)
 local LANE_RECORD, NO_HEAD = '<c8d', string.rep('\0', 8)
 local OWNER_RECORD = '<ddd'  -- number, lease, seen
 local UNIQUE_ROW = '<sd'  -- key, end of the period; the id is the rest
@@ -141,7 +146,7 @@ end
 -- found without its record is dropped. It is counted where its state would be: it lies in one such set, and perhaps in others.
 
 local lost = {}  -- numbers that are to be counted
-local BESIDE = {ids = true, turns = true, expiring = true, cancelled = true}
+local BESIDE = {ids = true, turns = true, expiring = true, cancelled = true, paused = true}
 
 local function drop(key, member, number)
   place(key, member, false)
@@ -270,9 +275,12 @@ local function mark(number, task, is_there)
   if state == READY and task[EXPIRES] >= 0 then place('expiring', number, is_there and task[DUE] + task[EXPIRES]) end
   if state == CLAIMED and task[CANCELLED] == 1 then place('cancelled', number, is_there and score) end
   if state == CLAIMED and task[LOST] > 0 and not is_there then place('started', number, false) end
+  if state == UNKNOWN and task[OWNER] > 0 then place('paused', number, is_there and task[OWNER]) end
   if state == BEHIND then crowding[task[LANE]] = (crowding[task[LANE]] or 0) + (is_there and 1 or -1) end
   changed_tasks[number] = true
 end
+
+local function shown(task) return task[STATE] == UNKNOWN and task[OWNER] > 0 and PAUSED or task[STATE] end
 
 local function leave(number, task) mark(number, task, false) end
 
@@ -391,16 +399,16 @@ end
 -- A server that has begun anew may have done so from an older copy of its data. Numbers and tokens that it gave out before must not
 -- come again, or who holds an old claim could end a new one: they go on from the time.
 
-local function least_numbers(now)  -- of the last task, and of a token
+local function least_numbers(now)  -- of the last task, and of a token; and how many pauses are known
   local run = string.match(redis.call('INFO', 'server'), 'run_id:(%x+)')
-  local known, number, token = unpack(redis.call('HMGET', keys.store, 'run', 'number', 'token'))
+  local known, number, token, paused = unpack(redis.call('HMGET', keys.store, 'run', 'number', 'token', 'paused'))
   number, token = tonumber(number or 0), tonumber(token or 0)
   if known ~= run then
     token = known and math.max(token, now) or 0
     number = math.max(number, now)
     redis.call('HSET', keys.store, 'version', VERSION, 'run', run, 'number', number, 'token', token)
   end
-  return number, token
+  return number, token, tonumber(paused or 0)
 end
 
 -- Replies.

@@ -18,6 +18,7 @@ from ratelimited_executor.stores.tasks import moves
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
 
+    from ratelimited_executor._core.durable.pauses import Pause, PauseRow
     from ratelimited_executor._core.durable.tasks import (
         Beat,
         Claim,
@@ -122,6 +123,17 @@ class SQLStore(TaskStore):
             self._wake()
             self._tell()
         return revived
+
+    async def pause(self, pause: Pause, until_us: int | None) -> None:
+        await self._change(lambda now_us: moves.pause(now_us, pause, until_us), is_told=False)
+        self._cancel_count += 1
+        self._tell(is_cancel=True)
+
+    async def resume(self, pause: Pause) -> bool:
+        return await self._change(lambda now_us: moves.resume(now_us, pause))
+
+    async def pauses(self) -> list[PauseRow]:
+        return await self._run(moves.pauses, caller=Caller.RUNNER, is_durable=False)
 
     async def place(self, owner: str, occurrences: Sequence[Occurrence]) -> list[Placed]:
         return await self._change(lambda now_us: moves.place(now_us, owner, occurrences)) if occurrences else []

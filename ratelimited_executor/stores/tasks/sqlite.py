@@ -40,7 +40,9 @@ _BUSY_WITH_USER: Final = (
     ": another connection is writing, or has written since the transaction began to read: begin it by BEGIN IMMEDIATE, and give "
     "the connection a busy timeout"
 )
-_HAS_CANCELLED: Final = "select exists (select 1 from durable_tasks where state = 3 and is_cancelled = 1)"
+_HAS_CANCELLED: Final = (  # or paused
+    "select exists (select 1 from durable_tasks where state = 3 and is_cancelled = 1) or exists (select 1 from durable_pauses)"
+)
 _SCHEMA: Final = read_schema("sqlite_schema.sql")
 _STATEMENTS: Final = {
     name: numbered(text) for name, text in read_statements("statements.sql", "sqlite_statements.sql").items()

@@ -107,6 +107,20 @@ select json_group_array(
 )
 from durable_tasks where number in (select value from json_each($2))
 
+-- name: ready_first
+select number, name, lane, "key" from durable_tasks where queue = $1 and state = 1 order by priority desc, due_us, number limit $2
+
+-- name: set_aside
+-- a list of numbers; a paused task is one that is set aside (4) with a negative version, and with its pause as its owner
+update durable_tasks set state = 4, version = -1 - version, owner = $1
+where state = $3 and number in (select value from json_each($2))
+
+-- name: put_back
+update durable_tasks set state = 1, version = -1 - version, owner = null where number in (
+    select number from durable_tasks where state = 4 and version < 0 and owner = $1 order by number limit $2
+)
+returning number
+
 -- name: make_ready
 update durable_tasks set state = 1 where number in (
     select number from durable_tasks where queue = $1 and state = 0 and lane is null and due_us <= $2 order by due_us, number limit $3
@@ -121,7 +135,9 @@ update durable_tasks set state = 1 where number in (
 select vouched_us, beat_us, (select min(lease_us) from durable_owners) from durable_clock
 
 -- name: owner
-select owner from durable_owners where owner = $1
+-- and the pauses of the store, a list of [what, since, until]
+select owner, (select json_group_array(json_array(what, since_us, until_us)) from durable_pauses)
+from durable_owners where owner = $1
 
 -- name: late_owners
 select owner from durable_owners where seen_us + lease_us <= $1 order by owner
@@ -152,8 +168,16 @@ from durable_tasks where number in (
 select number, id, queue, name, version, body, state, put_us, due_us, priority, lane, "key", attempt_count, lost_count, owner,
     is_cancelled, error
 from durable_tasks where number in (
-    select number from durable_tasks indexed by durable_unknown where state = 4 and number > $1 order by number limit $2
+    select number from durable_tasks indexed by durable_unknown where state = 4 and version >= 0 and number > $1 order by number limit $2
 ) order by number
+
+-- name: rows_paused
+select number, id, queue, name, version, body, state, put_us, due_us, priority, lane, "key", attempt_count, lost_count, owner,
+    is_cancelled, error
+from durable_tasks where number in (
+    select number from durable_tasks indexed by durable_paused where state = 4 and version < 0 and number > $1 order by number limit $2
+) order by number
+
 -- name: lock_repetition
 -- the whole file is locked; a row that is there is not written
 insert into durable_repetitions (name) values ($1) on conflict (name) do nothing;

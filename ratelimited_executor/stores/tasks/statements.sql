@@ -142,7 +142,7 @@ where number = $2 and token = $3 and state = 3
 returning number, token
 
 -- name: state_of
-select id, state, lane, is_blocking from durable_tasks where id = $1
+select id, state, lane, is_blocking, version from durable_tasks where id = $1
 
 -- name: cancel_claimed
 update durable_tasks set is_cancelled = 1 where id = $1 and state = 3 returning id
@@ -159,6 +159,17 @@ returning id
 
 -- name: revive
 update durable_tasks set state = 1 where state = 4 and queue = $1 and name = $2 and version = $3 returning number
+
+-- name: set_pause
+insert into durable_pauses (what, since_us, until_us) values ($1, $2, $3)
+on conflict (what) do update set since_us = excluded.since_us, until_us = excluded.until_us
+
+-- name: pauses
+select what, since_us, until_us from durable_pauses
+
+-- name: forget_pause
+delete from durable_pauses where what = $1 and until_us <= $2
+    and not exists (select 1 from durable_tasks where state = 4 and version < 0 and owner = $1)
 
 -- name: declare
 update durable_repetitions set
@@ -202,7 +213,12 @@ from durable_tasks where state = 2 and number > $1 order by number limit $2
 -- name: rows_unknown
 select number, id, queue, name, version, body, state, put_us, due_us, priority, lane, "key", attempt_count, lost_count, owner,
     is_cancelled, error
-from durable_tasks where state = 4 and number > $1 order by number limit $2
+from durable_tasks where state = 4 and version >= 0 and number > $1 order by number limit $2
+
+-- name: rows_paused
+select number, id, queue, name, version, body, state, put_us, due_us, priority, lane, "key", attempt_count, lost_count, owner,
+    is_cancelled, error
+from durable_tasks where state = 4 and version < 0 and number > $1 order by number limit $2
 
 -- name: rows_dead
 select number, id, queue, name, version, body, state, put_us, due_us, priority, lane, "key", attempt_count, lost_count, owner,
@@ -210,7 +226,7 @@ select number, id, queue, name, version, body, state, put_us, due_us, priority, 
 from durable_tasks where state = 5 and number > $1 order by number limit $2
 
 -- name: lanes
-select behind.lane, count(*), min(head.id), min(head.state)
+select behind.lane, count(*), min(head.id), min(case when head.version < 0 then 6 else head.state end)
 from durable_tasks as behind
 join durable_tasks as head
     on head.lane = behind.lane and head.lane is not null and head.state <> 2 and (head.state <> 5 or head.is_blocking = 1)
@@ -224,5 +240,6 @@ select 0, (select count(*) from durable_tasks where state = 0 and lane is null)
 union all select 1, (select count(*) from durable_tasks where state = 1)
 union all select 2, (select count(*) from durable_tasks where state = 2)
 union all select 3, (select count(*) from durable_tasks where state = 3)
-union all select 4, (select count(*) from durable_tasks where state = 4)
+union all select 4, (select count(*) from durable_tasks where state = 4 and version >= 0)
 union all select 5, (select count(*) from durable_tasks where state = 5)
+union all select 6, (select count(*) from durable_tasks where state = 4 and version < 0)

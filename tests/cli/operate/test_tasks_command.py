@@ -59,7 +59,7 @@ def test_states_are_counted(path):
     """Tasks are counted by state, with an explanation of each."""
     status, out, _ = run(path)
     assert 0 == status
-    assert {"scheduled": 1, "ready": 1, "behind": 1, "claimed": 0, "unknown": 1, "dead": 1} == counts(path)
+    assert {"scheduled": 1, "ready": 1, "behind": 1, "claimed": 0, "unknown": 1, "dead": 1, "paused": 0} == counts(path)
     assert "dead           1  dead letters" in out
 
 
@@ -177,7 +177,7 @@ def test_dead_letters_are_put_back_and_tasks_cancelled(path):
     status, _, err = run(path, "--requeue", "dead", "--requeue", "due", "--requeue", "none", "--cancel", "later")
     assert 1 == status
     assert ["--requeue: 'due' is ready", "--requeue: 'none' does not exist"] == err.splitlines()
-    assert {"scheduled": 0, "ready": 2, "behind": 1, "claimed": 0, "unknown": 1, "dead": 0} == counts(path)
+    assert {"scheduled": 0, "ready": 2, "behind": 1, "claimed": 0, "unknown": 1, "dead": 0, "paused": 0} == counts(path)
     assert 0 == run(path, "--cancel", "dead")[0]
     assert (1, "--cancel: 'dead' does not exist") == (lambda status, _, err: (status, err.strip()))(
         *run(path, "--cancel", "dead")
@@ -202,6 +202,61 @@ def test_dead_letters_are_put_back_once_though_they_fail_again_at_once(path, mon
     monkeypatch.setattr(SQLiteStore, "requeue", requeue)
     assert 0 == run(path, "--requeue-dead")[0]
     assert [[], ["dead"]] == calls
+
+
+def test_tasks_are_paused_and_resumed(path):
+    """Tasks are paused and resumed by function, queue, lane or key; pauses are shown while they are in force."""
+    assert [] == json.loads(run(path, "--json")[1])["pauses"]
+    assert 0 == run(path, "--pause", "--function", "mail", "--key", "17", "--until", "2999-01-31T18:00+01:00")[0]
+    status, out, _ = run(path, "--pause", "--lane", "\x1b[2J")
+    assert 0 == status
+    assert re.search(r"paused function +queue +lane +key +since +until", out)
+    assert re.search(r"^mail +17 +\d.* ago +in \d", out, re.MULTILINE)
+    assert "\\x1b[2J" in out
+    pauses = json.loads(run(path, "--json")[1])["pauses"]
+    assert [("mail", None, 17, "2999-01-31T17:00:00+00:00"), (None, "\x1b[2J", None, None)] == sorted(
+        ((each["function"], each["lane"], each["key"], each["until"]) for each in pauses), key=str
+    )
+    assert (1, "--resume: nothing is paused by exactly these options\n") == run(path, "--resume", "--function", "mail")[
+        ::2
+    ]
+    assert 0 == run(path, "--resume", "--function", "mail", "--key", "17")[0]
+    assert 1 == len(json.loads(run(path, "--json")[1])["pauses"])
+    assert "must have 1 to 255" in run(path, "--pause", "--function", "")[2]
+
+
+def test_selected_tasks_are_repaired(path):
+    """A dry run counts and shows examples; then the selected tasks are requeued or cancelled, with the progress."""
+    assert "dead" not in run(path, "--state", "dead", "--error", "another")[1].splitlines()[-1]
+    assert re.search(r"^dead +dead +mail ", run(path, "--state", "dead", "--function", "mail")[1], re.MULTILINE)
+    status, _, err = run(path, "--requeue-dead", "--error", "boom", "--since", "2001-01-01", "--dry-run")
+    assert (
+        0,
+        "requeue: 1 tasks, not done because of --dry-run, such as:\n  dead  mail  ValueError: \\x1b[2Jboom\n",
+    ) == (status, err)
+    assert (0, "") == run(path, "--requeue-dead", "--since", "2999-01-01T00:00")[::2]
+    assert (0, "") == run(path, "--cancel-all", "--state", "ready", "--key", '"k"')[::2]
+    assert 1 == counts(path)["dead"]
+    assert (0, "requeue: 1 of 1 tasks\n") == run(path, "--requeue-dead", "--queue", "default")[::2]
+    assert (0, "cancel: 2 of 2 tasks\n") == run(path, "--cancel-all", "--state", "ready", "--function", "mail")[::2]
+    assert {"scheduled": 1, "ready": 1, "behind": 0, "claimed": 0, "unknown": 1, "dead": 0, "paused": 0} == counts(path)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ("--cancel-all", "needs --state"), ("--pause --resume --lane l", "exclude each other"), ("--pause", "need --function"),
+        ("--dry-run", "needs --requeue-dead"), ("--until 2999-01-01", "needs --pause"), ("--function f", "a selection of tasks needs"),
+        ("--pause --lane l --until tomorrow", "must be a time such as"),
+    ],
+)  # fmt: skip
+def test_options_that_do_not_fit_are_refused(path, options, words):
+    """Options that have no effect, or would have too large a one, are refused, and nothing is changed."""
+    before = counts(path)
+    status, _, err = run(path, *options.split())
+    assert 2 == status
+    assert words in err
+    assert before == counts(path)
 
 
 def test_check_is_for_monitors(path):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass, field, replace
 
+from ratelimited_executor._core.durable.pauses import Pause
 from ratelimited_executor._core.durable.table import REMEMBERED_US, TaskTable
 from ratelimited_executor._core.durable.tasks import (
     NO_KEY,
@@ -33,6 +34,9 @@ FUNCTIONS = (("f", 1), ("f", 2), ("g", 1))
 LEASES = {"a": 90, "b": 150, "c": 300}
 HASTY_LEASE = 9
 HOUR = 3_600_000
+TIMED = (
+    "put", "join", "beat", "leave", "claim", "finish", "cancel", "requeue", "place", "forget", "pause", "resume", "pauses",
+)  # fmt: skip
 
 
 @dataclass
@@ -57,6 +61,7 @@ class Program:
     held: list[Held] = field(default_factory=list)
     tokens: dict[str, int] = field(default_factory=dict)  # id -> token of its last claim
     ids: list[str] = field(default_factory=list)
+    paused: list[Pause] = field(default_factory=list)
     table_numbers: dict[str, int] = field(default_factory=dict)
     store_numbers: dict[str, int] = field(default_factory=dict)
 
@@ -65,6 +70,7 @@ class Program:
 
     def steps(self, count: int):
         """Yield calls (method, arguments, options), receive the store's answers, and compare them with the table's."""
+        has_pauses = self.seed % 5 in (2, 3)  # they hold back tasks by which flaws in other rules are found
         for owner in OWNERS[1:3]:
             yield from self._both("join", owner, self._lease_of(owner))
         for _ in range(count):
@@ -84,14 +90,19 @@ class Program:
                     "place",
                     "forget",
                     "step",
+                    *(("pause", "resume") if has_pauses else ()),
                 ),
-                (3, 8, 3, 7, 12 if self.is_hasty else 3, 6, 1, 1, 2, 0.5, 1, 3, 0.3, 0.2),
+                (
+                    *(3, 8, 3, 7, 12 if self.is_hasty else 3, 6, 1, 1, 2, 0.5, 1, 3, 0.3, 0.2),
+                    *((0.8, 1.5) if has_pauses else ()),
+                ),
             )[0]
             yield from getattr(self, f"_{kind}")()
             rows = yield from self._both("rows", None, after=0, limit=10_000)
             yield from self._both("counts")
             yield from self._both("lanes", limit=5)
             yield from self._both("repetitions")
+            yield from self._both("pauses")
             yield from self._both("cancelled", self.draw.choice(OWNERS))
             check_lanes(rows)
 
@@ -100,8 +111,7 @@ class Program:
 
     def _both(self, method, *args, **options):
         """Call the table and the store, check that their answers agree, and return the table's."""
-        timed = method in ("put", "join", "beat", "leave", "claim", "finish", "cancel", "requeue", "place", "forget")
-        time = [self.now_us] if timed else []
+        time = [self.now_us] if method in TIMED else []
         mine, others = self._in_numbers(options, self.table_numbers), self._in_numbers(options, self.store_numbers)
         expected = getattr(self.table, method)(*time, *self._with_refs(args, self.table_numbers), **mine)
         answer = yield (method, self._with_refs(args, self.store_numbers), others)
@@ -282,6 +292,18 @@ class Program:
 
     def _forget(self):
         yield from self._both("forget", self.draw.choice((["nightly"], ["hourly", "nightly"], ["unknown"])))
+
+    def _pause(self):
+        draw = self.draw
+        pause = draw.choice((
+            Pause(function=draw.choice("fg")), Pause(queue="mail"), Pause(lane="one"), Pause(key=draw.choice(KEYS)),
+            Pause(function="f", key=draw.choice(KEYS)), Pause(function="f", queue="mail"), Pause(queue="other", lane="one"),
+        ))  # fmt: skip
+        self.paused.append(pause)
+        yield from self._both("pause", pause, draw.choice((None, None, self.now_us + 60, self.now_us - 10)))
+
+    def _resume(self):
+        yield from self._both("resume", self.draw.choice((*self.paused, Pause(lane="two"))))
 
     def _some_ids(self) -> list[str]:
         known = list(dict.fromkeys([*self.ids[-8:], "unknown"]))

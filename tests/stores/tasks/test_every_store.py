@@ -6,6 +6,7 @@ import inspect
 import pytest
 
 from ratelimited_executor.abc import TaskStore
+from ratelimited_executor._core.durable.pauses import KEPT_US, Pause, pause_of
 from ratelimited_executor._core.durable.tasks import NO_KEY, Claim, DurableState, End, NewTask, TaskOutcome, Ref, Turns
 from ratelimited_executor.durable import Durability, MemoryStore, PostgresStore, RedisStore, SQLiteStore
 from ratelimited_executor.exceptions import StoreUnavailableError
@@ -201,6 +202,151 @@ async def test_cancelled_claims_are_told_to_their_owner_alone(store):
     assert (mine["0"],) == await store.cancelled("a")
     assert 1 == len(await store.cancelled("b"))
     assert () == await store.cancelled("nobody")
+
+
+async def claimed_by(store, count=99, owner="o", **options):
+    """Claim tasks; return their ids."""
+    claims = await store.claim(Claim(owner=owner, count=count, **options))
+    return [task.id for task in claims.tasks]
+
+
+@pytest.mark.parametrize("turns", [None, Turns(each=9)], ids=["by priority", "in turn"])
+@pytest.mark.parametrize(
+    ("pause", "left"),
+    [
+        (Pause(function="f"), "gh"), (Pause(queue="default"), ""), (Pause(lane="l"), "fg"), (Pause(key='"k"'), "fh"),
+        (Pause(function="f", key='"k"'), "fgh"), (Pause(queue="other"), "fgh"),
+    ],
+)  # fmt: skip
+async def test_paused_tasks_are_claimed_once_resumed(store, pause, left, turns):
+    """Tasks of a paused function, queue, lane or key are kept and not claimed until that ends; nothing else puts them back."""
+    await store.put(
+        [NewTask(id="f", name="f"), NewTask(id="g", name="g", key='"k"'), NewTask(id="h", name="h", lane="l")]
+    )
+    await store.put([NewTask(id="behind", name="h", lane="l", body=b"b", version=0)])
+    await store.join("o", 60_000_000)
+    await store.pause(pause, None)
+    assert [pause] == [pause_of(row) for row in await store.pauses()]
+    assert left == "".join(sorted(await claimed_by(store, turns=turns)))
+    held = [id for id in "fgh" if id not in left]
+    is_queue = pause == Pause(queue="default")
+    state = DurableState.READY if is_queue else DurableState.PAUSED
+    counts = await store.counts()
+    assert (len(held), len(left), 1, 0) == (
+        counts[state],
+        counts[DurableState.CLAIMED],
+        counts[DurableState.BEHIND],
+        counts[DurableState.UNKNOWN],
+    )
+    rows = await store.find(held)
+    assert [(state, id, 1, "") for id in held] == [(row.state, row.name, row.version, row.owner) for row in rows]
+    assert held == [row.id for row in await store.rows(state)]
+    assert [] == await store.rows(DurableState.UNKNOWN)
+    assert 0 == await store.revive("default", [(name, 1) for name in "fgh"])
+    assert [state] * len(held) == await store.requeue(held)
+    assert await store.resume(pause)
+    assert not await store.resume(pause)
+    assert [] == await store.pauses()
+    assert held == sorted(await claimed_by(store, turns=turns))
+
+
+async def test_pause_ends_by_the_clock_of_the_store(store, clock):
+    """A pause with an end is over then; a second call sets another end, and paused tasks can be cancelled meanwhile."""
+    await store.put(
+        [NewTask(id="1", name="f"), NewTask(id="2", name="f", lane="l"), NewTask(id="3", name="f", lane="l")]
+    )
+    await store.join("o", 60_000_000)
+    now_us = clock.now_us
+    await store.pause(Pause(function="f"), now_us + 5)
+    await store.pause(Pause(function="f"), now_us + 10)
+    clock.set(now_us + 9)
+    assert [] == await claimed_by(store)
+    assert [DurableState.PAUSED] == [row.head_state for row in await store.lanes()]
+    assert [now_us + 10] == [row.until_us for row in await store.pauses()]
+    assert [DurableState.PAUSED, DurableState.PAUSED] == await store.cancel(["1", "2"])
+    assert [] == await claimed_by(store)  # the next of the lane is set aside as well
+    clock.set(now_us + 10)
+    assert [] == await store.pauses()
+    assert ["3"] == await claimed_by(store)
+
+
+async def test_each_claim_moves_some_of_many_paused_tasks(store, clock):
+    """A claim sets aside a thousand paused tasks, or puts back a thousand, and then takes what stands behind them."""
+    for first in range(0, 2500, 500):
+        await store.put([NewTask(id=str(first + n), name="f", body=b"x") for n in range(500)])
+    await store.put([NewTask(id="last", name="g", priority=-1.0)])
+    await store.join("o", 60_000_000)
+    await store.pause(Pause(function="f"), None)
+    claimed, moved = [], []
+    for _ in range(4):
+        claimed += await claimed_by(store, 1)
+        moved.append((await store.counts())[DurableState.PAUSED])
+    assert ["last"] == claimed
+    assert [1000, 2000, 2500, 2500] == [count - count % 500 for count in moved]
+    await store.resume(Pause(function="f"))
+    found = []
+    for _ in range(9):
+        found += await claimed_by(store, 500)
+    assert sorted(map(str, range(2500))) == sorted(found)
+    clock.set(clock.now_us + KEPT_US)
+    assert [] == await claimed_by(store)
+    assert 0 == (await store.counts())[DurableState.PAUSED]
+
+
+async def test_pause_beside_claims(store):
+    """While owners claim, no claim that begins during a pause has paused tasks; after all of it each was claimed once."""
+    await store.put([NewTask(id=f"{name}{n}", name=name) for n in range(300) for name in "fg"])
+    owners = [f"o{n}" for n in range(4)]
+    for owner in owners:
+        await store.join(owner, 60_000_000)
+    paused, found, wrong = False, [], []
+
+    async def work(owner):
+        while len(found) < 600:
+            was_paused = paused
+            ids = await claimed_by(store, 5, owner)
+            found.extend(ids)
+            wrong.extend(id for id in ids if was_paused and id[0] == "f" and paused)
+            await asyncio.sleep(0)
+
+    async def change():
+        nonlocal paused
+        for _ in range(5):
+            await store.pause(Pause(function="f"), None)
+            paused = True
+            count = len(found)
+            while len(found) < min(count + 40, 600) and any(each[0] == "g" for each in left()):
+                await asyncio.sleep(0)
+            paused = False
+            await store.resume(Pause(function="f"))
+
+    def left():
+        return {f"{name}{n}" for n in range(300) for name in "fg"}.difference(found)
+
+    await asyncio.gather(change(), *map(work, owners))
+    assert [] == wrong
+    assert sorted(f"{name}{n}" for n in range(300) for name in "fg") == sorted(found)
+
+
+async def test_resume_beside_pause(store):
+    """Of a pause and a resume at once, one is the last: then all tasks are claimed, or none, and none is left behind."""
+    await store.join("o", 60_000_000)
+    pause = Pause(function="f")
+    for n in range(10):
+        await store.put([NewTask(id=f"{n}", name="f")])
+        await asyncio.gather(
+            store.pause(pause, None),
+            store.resume(pause),
+            claimed_by(store),
+            store.resume(pause),
+            store.pause(pause, None),
+        )
+        ids = await claimed_by(store)
+        assert not (ids and await store.pauses())
+        await store.resume(pause)
+        await claimed_by(store)
+    counts = await store.counts()
+    assert (0, 0, 10) == (counts[DurableState.PAUSED], counts[DurableState.READY], counts[DurableState.CLAIMED])
 
 
 async def test_wait_ends_with_a_put_and_at_its_time(store):

@@ -5,9 +5,11 @@ from pathlib import Path
 import apsw
 import pytest
 
+from ratelimited_executor._core.durable.pauses import KEPT_US, Pause
+from ratelimited_executor._core.durable.tasks import Claim, NewTask
 from ratelimited_executor.stores.tasks import moves, sqlite, turns
 from ratelimited_executor.stores.tasks.statements import numbered, read_schema, read_statements
-from tests.stores.tasks.programs import Program, run
+from tests.stores.tasks.programs import TIMED, Program, run
 
 
 class InMemory:
@@ -22,9 +24,8 @@ class InMemory:
 
     def call(self, method, now_us, args, options):
         """Play the moves of one call in a transaction."""
-        timed = method in ("put", "join", "beat", "leave", "claim", "finish", "cancel", "requeue", "place", "forget")
         options = {"former": "", "held": (), **options} if method == "join" else options
-        program = getattr(moves, method)(*([now_us] if timed else []), *args, **options)
+        program = getattr(moves, method)(*([now_us] if method in TIMED else []), *args, **options)
         cursor = self.connection.cursor()
         cursor.execute("begin")
         result = sqlite._play(cursor, program)
@@ -77,6 +78,13 @@ BROKEN = {
         "expires_us = expires_us",
     ),
     "the least important first": ("claim", "priority desc", "priority"),
+    "paused tasks that anyone revives": ("set_aside", "version = -1 - version, ", ""),
+    "tasks that stay paused": ("put_back", "owner = $1 order", "owner = '' || $1 || '?' order"),
+    "a pause that is forgotten at once": (
+        "set_pause",
+        "values ($1, $2, $3)",
+        "select $1, $2, $3 where $3 is not null and 1 = 1",
+    ),
 }
 
 
@@ -93,6 +101,43 @@ def test_a_rule_that_is_broken_is_found(name, monkeypatch):
         except (AssertionError, apsw.ConstraintError, KeyError):
             return
     pytest.fail("not found")
+
+
+def test_claims_cost_no_more_while_nothing_is_paused():
+    """A claim runs seven statements, in the end also after a pause; during a pause three more, however much is paused."""
+    store, runs = InMemory(), []
+
+    def told(program):
+        step = next(program)
+        try:
+            while True:
+                runs.extend(step[0] for _ in step[1])
+                step = program.send((yield step))
+        except StopIteration as end:
+            return end.value
+
+    def claim(now_us):
+        runs.clear()
+        cursor = store.connection.cursor()
+        claims = sqlite._play(cursor, told(moves.claim(now_us, Claim(owner="o", count=5))))
+        return [task.id for task in claims.tasks], tuple(runs)
+
+    usual = ("owner", "make_ready", "make_heads_ready", "expired", "claim", "next_due", "next_head_due")
+    store.call("join", 0, ["o", 10**9], {})
+    assert ([], usual) == claim(0)
+    store.call("pause", 0, [Pause(function="f"), None], {})
+    store.call("put", 0, [[NewTask(id=f"f{n}", name="f") for n in range(2500)]], {})
+    store.call("put", 0, [[NewTask(id="g", name="g", priority=-1.0)]], {})
+    found = [claim(0) for _ in range(4)]
+    assert [[], [], ["g"], []] == [ids for ids, _ in found]
+    assert 3 == max(len(set(each).difference(usual)) + len(each) - len(set(each)) for _, each in found)
+    assert ([], (*usual[:4], "ready_first", *usual[4:])) == found[-1]
+    store.call("resume", 0, [Pause(function="f")], {})
+    while claim(0)[0]:
+        assert "put_back" in runs
+    claim(KEPT_US)
+    assert "forget_pause" in runs
+    assert ([], usual) == claim(KEPT_US)
 
 
 def test_every_statement_is_asked_for():

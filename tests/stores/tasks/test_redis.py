@@ -138,6 +138,8 @@ BROKEN = {
     "a priority that is let pass": ("claim", "'\\0' .. args.floor", "'\\1'"),
     "a key that has more than its turn": ("claim", "quotas[rank .. key] or args.each", "args.each"),
     "turns that begin with the first key": ("claim", "begins_after[rank]", "nil"),
+    "paused tasks that stay ready": ("claim", "  set_aside()\n", ""),
+    "paused tasks that are not put back": ("claim", "put_back(what, pause, since, last)\n    end", "end"),
     "turns of what is not due": ("claim", "{{false, now}, {now, false}}", "{{false, false}}"),
 }  # fmt: skip
 

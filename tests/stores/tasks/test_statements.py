@@ -146,9 +146,11 @@ async def test_step_that_fails_changes_nothing(opened, module, monkeypatch):
 
 @pytest.mark.parametrize("name", ["sqlite_schema.sql", "postgres_schema.sql"])
 def test_steps_of_a_schema_follow_each_other(name):
-    """Versions of a schema's steps count from 1, and no step requires a newer version than its own."""
+    """Versions of a schema's steps rise from 1, and no step requires a newer version than its own."""
     steps = read_schema(name)
-    assert list(range(1, len(steps) + 1)) == [step.version for step in steps]
+    versions = [step.version for step in steps]
+    assert 1 == versions[0]
+    assert sorted(set(versions)) == versions
     assert all(1 <= step.least <= step.version and step.statements for step in steps)
     assert steps == lacking("store", steps, 0, 0)
     assert () == lacking("store", steps, steps[-1].version, 1)
