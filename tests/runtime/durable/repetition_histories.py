@@ -127,7 +127,7 @@ class World:
         if self.started[id] > 1 + self.excused[id]:
             tell(f"{id} started {self.started[id]} times")
         since = now - self.in_force.get(number, -1000.0)
-        if since > AHEAD + 2 * LEASE and not self.excused[id]:
+        if since > AHEAD + 2 * LEASE and not self.excused[id] and id not in self.outside:
             tell(f"{id} of release {number} started {since:.1f} s after that was in force")
         if id not in self.outside and any(
             not each.is_killed and other not in self.outside for each, other in self.running
@@ -205,6 +205,7 @@ class World:
                         await draw.choice(self.alive).tasks.cancel(row.id)
                         and row.id not in self.started
                         and len(self.current) == 1
+                        and not self.wall() < self.pause_end < math.inf
                     ):
                         self.cancelled[row.id] = self.loop.time()
             elif event == "remove" and self.alive:
@@ -232,7 +233,7 @@ class World:
         """Skip the next occurrence."""
         due = await self.operator.skip_repetition("tick") if await self.is_known() else None
         id = f"tick@{due:%Y-%m-%dT%H:%M:%S.%fZ}" if due else ""
-        if due and id not in self.started and len(self.current) == 1:
+        if due and id not in self.started and len(self.current) == 1 and not self.wall() < self.pause_end < math.inf:
             self.cancelled[id] = self.loop.time()
 
     async def hold(self) -> None:
@@ -247,7 +248,7 @@ class World:
         await self.operator.pause_repetition("tick", until)
         self.paused = await self.claimed()
         self.pause_end = math.inf if until is None else until
-        if until is not None:  # resumed before that end, it may place again what was skipped
+        if until is not None:  # resumed before that end, it may place again what was skipped or cancelled
             self.cancelled.clear()
 
     async def save(self) -> None:
