@@ -21,14 +21,17 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
+from ratelimited_executor._core.durable.repetitions import notes_on
 from ratelimited_executor._core.durable.tasks import DurableState
 from ratelimited_executor._core.escapes import visible
-from ratelimited_executor.dashboard.changes import Changes
+from ratelimited_executor._runtime.durable.tasks import DurableTasks
+from ratelimited_executor.dashboard.changes import OF_STORES, Changes
 from ratelimited_executor.dashboard.errors import PageError
 from ratelimited_executor.dashboard.guards import HEADERS, StrictHeaders, is_granted, is_same_origin, with_body
 from ratelimited_executor.dashboard.process import process_text
 from ratelimited_executor.dashboard.recording import HistoryRecorder
 from ratelimited_executor.dashboard.texts import (
+    NOTHING,
     count_text,
     hold_text,
     name_text,
@@ -206,7 +209,7 @@ class _Site:
         self._pages = pages
         self._stores = stores
         self._authorize = authorize
-        self._changes = Changes(self._recorded_of, self._requeue, self._discard)
+        self._changes = Changes(self._recorded_of, self._requeue, self._discard, self._change_repetition)
 
     async def _may_change(self, request: Request) -> bool:
         return self._authorize is not None and await is_granted(self._authorize, request)
@@ -288,15 +291,20 @@ class _Site:
         counts = await _counts_of(store)
         dead: list[Any] = []
         lanes: list[Any] = []
+        repetitions: list[Any] = []
         if not isinstance(counts, str):
             dead = await _answer_of(store.rows(DurableState.DEAD, limit=PAGE_SIZE))
             lanes = await _answer_of(store.lanes(limit=PAGE_SIZE))
+            repetitions = await _answer_of(store.repetitions())
         return await self._pages.render(
             "store.html",
             name=name,
             counts=counts,
             dead=dead,
             lanes=lanes,
+            repetitions=[
+                (row, _time_text(row.next_us), notes_on(row, _time_text(row.until_us))) for row in repetitions
+            ],
             may_change=await self._may_change(request),
         )
 
@@ -321,7 +329,7 @@ class _Site:
         if not await self._may_change(request):
             raise PageError(403, "You are not allowed to make changes.")
         form = dict(parse_qsl((await request.body()).decode(errors="replace"), keep_blank_values=True))
-        page = "store" if form.get("action") in ("requeue", "discard") else "executor"
+        page = "store" if form.get("action") in OF_STORES else "executor"
         back = f"{page}?{_query({'name': form.get('name', '')})}"
         try:
             await self._changes.make(form, request)
@@ -344,9 +352,28 @@ class _Site:
         await _answer_of(store.cancel([task_id]))
         return row.state
 
+    async def _change_repetition(self, action: str, store: str, name: str) -> bool:
+        """Change a repetition; return False if there was nothing to change."""
+        tasks = DurableTasks(self._store_of(store))
+        if name not in {row.name for row in await _answer_of(tasks.repetitions())}:
+            return False
+        changes: dict[str, Callable[[str], Awaitable[Any]]] = {
+            "pause-repetition": tasks.pause_repetition,
+            "resume-repetition": tasks.resume_repetition,
+            "skip-repetition": tasks.skip_repetition,
+            "run-repetition": tasks.run_repetition,
+            "remove-repetition": tasks.remove_repetition,
+        }
+        answer = await _answer_of(changes[action](name))
+        return action == "pause-repetition" or bool(answer)
+
 
 def _too_large() -> PageError:
     return PageError(413, f"A form must have at most {_BODY_BYTES_MAX} bytes.")
+
+
+def _time_text(time_us: int | None) -> str:
+    return NOTHING if time_us is None else time_text(time_us / 1_000_000)
 
 
 def _page_number(request: Request) -> int:
