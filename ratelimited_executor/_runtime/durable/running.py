@@ -471,6 +471,7 @@ class DurableRunner:
                 await self._release_paused()
                 await self._placing.notice()
                 self._cancel_count = count
+                self._wake.set()  # for what has come meanwhile: somebody else who waits may have heard of it
 
     async def _repeat(self) -> None:
         """Put occurrences of repetitions, until this process closes."""

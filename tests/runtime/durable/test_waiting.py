@@ -288,3 +288,28 @@ async def test_without_keep_nothing_is_kept(store, tasks):
         await fn.put()
         await asyncio.sleep(1)
         assert [] == await tasks.history()
+
+
+async def test_a_put_beside_a_cancellation_is_claimed_at_once(store, tasks, monkeypatch):
+    """A put that comes while a runner follows a cancellation, and of which another waiter hears, is claimed at once."""
+    cancelled = MemoryStore.cancelled
+
+    async def slow(self, owner):
+        await asyncio.sleep(1)
+        return await cancelled(self, owner)
+
+    monkeypatch.setattr(MemoryStore, "cancelled", slow)
+
+    @tasks.task(keep="1h", keep_result=True)
+    async def fn(seconds=0):
+        await asyncio.sleep(seconds)
+        return round(asyncio.get_running_loop().time(), 1)
+
+    async with running(tasks):
+        waiting = asyncio.ensure_future((await fn.put(60)).wait())
+        other = await fn.put(60)
+        await asyncio.sleep(6.1)
+        await other.cancel()
+        await asyncio.sleep(0.5)
+        assert 7.1 == await (await fn.put()).wait()
+        waiting.cancel()
