@@ -265,11 +265,14 @@ class DurableTasks:
             raise DuplicateTaskError(task.name, answer.id)
         return DurableRef(self, answer.id, created=False, changed=answer.is_changed)
 
-    async def put_many(self, tasks: Iterable[NewTask] | AsyncIterable[NewTask]) -> PutSummary:
+    async def put_many(
+        self, tasks: Iterable[NewTask] | AsyncIterable[NewTask], *, connection: Any = None
+    ) -> PutSummary:
         """Put many tasks, up to a thousand or 8 MiB in each transaction; return once all are durable.
 
         Args:
             tasks: tasks created by ``new()`` of functions; an iterator is read on demand.
+            connection: as for :meth:`DurableFunction.put`: all tasks are put in its one open transaction.
 
         Raises:
             TypeError: if another object is among them, or a task with ``OnDuplicate.REFUSE``; whole transactions before it are put, as when an iterator raises.
@@ -278,38 +281,35 @@ class DurableTasks:
         chunk, answers = Chunk(), list[bool | Duplicate]()
         async for task in _each(tasks):
             if full := chunk.add(task):
-                answers += await self.store.put(full)
+                answers += await self.store.put(full, connection=connection)
         if chunk.tasks:
-            answers += await self.store.put(chunk.tasks)
+            answers += await self.store.put(chunk.tasks, connection=connection)
         return _summary(answers)
 
     def put_sync(self, task: NewTask, *, connection: Any = None) -> DurableRef:
         """Put a task that ``new()`` of a function has created; see :meth:`DurableFunction.put_sync`."""
         check_new("task", task)
         refuse_loop("put_sync()", "await put()")
-        if connection is None:
-            [answer] = self._put_sync([task])
-        else:
-            put_in = getattr(self.store, "put_in", None)
-            if put_in is None:
-                raise TypeError(
-                    f"connection: {self.store!r} takes none in put_sync(): put without it, after the commit"
-                )
-            [answer] = put_in(connection, [task])
+        [answer] = self._put_sync([task], connection)
         return self._ref_of(task, answer)
 
-    def put_many_sync(self, tasks: Iterable[NewTask]) -> PutSummary:
+    def put_many_sync(self, tasks: Iterable[NewTask], *, connection: Any = None) -> PutSummary:
         """Put many tasks as :meth:`put_many` does, from code without asyncio; see :meth:`DurableFunction.put_sync`."""
         refuse_loop("put_many_sync()", "await put_many()")
         chunk, answers = Chunk(), list[bool | Duplicate]()
         for task in tasks:
             if full := chunk.add(task):
-                answers += self._put_sync(full)
+                answers += self._put_sync(full, connection)
         if chunk.tasks:
-            answers += self._put_sync(chunk.tasks)
+            answers += self._put_sync(chunk.tasks, connection)
         return _summary(answers)
 
-    def _put_sync(self, tasks: list[NewTask]) -> list[bool | Duplicate]:
+    def _put_sync(self, tasks: list[NewTask], connection: Any) -> list[bool | Duplicate]:
+        if connection is not None:
+            put_in = getattr(self.store, "put_in", None)
+            if put_in is None:
+                raise TypeError(f"connection: {self.store!r} takes none: put without it, after the commit")
+            return put_in(connection, tasks)  # type: ignore[no-any-return]  # an optional method of a store
         if self._sync_puts.is_possible:
             return self._sync_puts.put(tasks)
         check_process(repr(self), self._process)
