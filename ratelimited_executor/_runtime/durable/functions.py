@@ -69,6 +69,18 @@ class Putter(Protocol):
         ...
 
 
+class Spans(Protocol):
+    """The parts of a traced function by which a task carries the span in which it was put."""
+
+    def carried(self) -> str:
+        """Return the current span as text; empty if there is none."""
+        ...
+
+    def carry(self, span: str, /) -> None:
+        """Make a carried span the current one, in the rest of this context."""
+        ...
+
+
 class LaneFail(Enum):
     """The behaviour of a lane after a failure of its task."""
 
@@ -164,6 +176,7 @@ class DurableFunction(Generic[P, R]):
         retry: the retry policy; None for no retries.
         run_timeout: the longest run of an attempt in seconds; None for no limit.
         in_thread: True if it runs in a worker thread.
+        spans: its spans, if it is traced.
     """
 
     def __init__(
@@ -200,6 +213,7 @@ class DurableFunction(Generic[P, R]):
             raise TypeError(f"fn must have no parameter {min(taken)!r}, an option of put(): rename it in {self.name}")
         self._positional = _positional_counts(self._signature)
         self._typed = TypedArguments(fn, self._signature)
+        self.spans: Spans | None = getattr(fn, "durable_spans", None)
         self._fn = fn
         self._priority = number_of("priority", priority)
         self._expires_us = None if expires is None else us_of("expires", seconds_of("expires", expires))
@@ -286,15 +300,20 @@ class DurableFunction(Generic[P, R]):
         key = None if unique is None else key_of_call(unique, self._signature, scope, *arguments[:2])
         return self._new(body, key, **options)
 
-    def load(self, body: bytes) -> tuple[Any, Any]:
-        """Return the positional and the keyword arguments of a task."""
-        args, kwargs, *typed = self._tasks.codec.loads(body)
-        return self._typed.read(args, kwargs, typed[0]) if typed else (args, kwargs)
+    def load(self, body: bytes) -> tuple[Any, Any, str]:
+        """Return the positional and the keyword arguments of a task, and the span in which it was put, if it carries one."""
+        args, kwargs, *more = self._tasks.codec.loads(body)
+        if more:  # which are typed; and the span
+            args, kwargs = self._typed.read(args, kwargs, more[0])
+        return args, kwargs, more[1] if len(more) > 1 else ""
 
     def _arguments(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
-        """Return what the codec encodes; one that is not of JSON gets the arguments as they are."""
-        is_typed = self._typed.is_needed and isinstance(self._tasks.codec, JSONCodec)
-        return self._typed.write(args, kwargs) if is_typed else [args, kwargs]
+        """Return what the codec encodes; one that is not of JSON gets the arguments as they are, and nothing else."""
+        if not isinstance(self._tasks.codec, JSONCodec):
+            return [args, kwargs]
+        arguments = self._typed.write(args, kwargs) if self._typed.is_needed else [args, kwargs]
+        span = "" if self.spans is None else self.spans.carried()
+        return [*arguments[:2], arguments[2] if len(arguments) > 2 else [], span] if span else arguments
 
     def _new(
         self,
