@@ -32,7 +32,7 @@ from ratelimited_executor.stores.tasks.postgres_connections import (
     transaction,
 )
 from ratelimited_executor.stores.tasks.sql import Caller, SQLStore
-from ratelimited_executor.stores.tasks.statements import lacking, read_schema, read_statements
+from ratelimited_executor.stores.tasks.statements import read_schema, read_statements, script, upgrade
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator, Sequence
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-__all__ = ["PostgresStore"]
+__all__ = ["PostgresStore", "migration_sql"]
 
 _LOCK: Final = 7_261_833_405  # an advisory lock: one process at a time changes the schema
 _ATTEMPTS: Final = 5  # of a transaction that the server aborts, as in a deadlock
@@ -61,6 +61,7 @@ _LOCK_NOT_AVAILABLE: Final = "55P03"
 _FAILED: Final = "connection must have an open transaction, and a statement of this one has failed: roll it back"
 _LOCK_SECONDS: Final = 3  # for locks of other transactions, unless the server sets a limit
 _IDLE_SECONDS: Final = 5  # within a transaction, as after its process has died; our own are repeated
+_VERSIONS: Final = "create table if not exists durable_schema (version integer not null, least integer not null)"
 _SCHEMA: Final = read_schema("postgres_schema.sql")
 _STATEMENTS: Final = read_statements("statements.sql", "postgres_statements.sql")
 
@@ -177,6 +178,14 @@ class PostgresStore(SQLStore, TaskStore):
         async with self._finishing:  # it may wait for a lane, and the runners' other calls need the other connections
             return await super().finish(outcomes)
 
+    async def migration(self) -> str:
+        """Return the SQL that brings the database to this release, for an owner to run; empty if nothing is missing."""
+        driver = driver_for(type(self).__name__)
+        with self._translated():
+            check_conninfo(repr(self), driver, self._conninfo)
+            async with await driver.AsyncConnection.connect(self._conninfo) as connection:
+                return migration_sql(repr(self), await _versions_of(connection))
+
     # Running moves
 
     def _tell(self, *, is_cancel: bool = False) -> None:
@@ -250,19 +259,13 @@ class PostgresStore(SQLStore, TaskStore):
     async def _make_schema(self, driver: Any) -> None:
         async with await driver.AsyncConnection.connect(self._conninfo) as connection:
             await connection.execute(f"select pg_advisory_xact_lock({_LOCK})")
-            found = await (await connection.execute("select to_regclass('durable_schema')")).fetchone()
-            if found == (None,):
+            versions = await _versions_of(connection)
+            if versions is None:
                 if not self._is_creating:
                     raise StoreUnavailableError(repr(self), "the database has no durable tasks")
-                await connection.execute(
-                    "create table durable_schema (version integer not null, least integer not null)"
-                )
-            versions = await (await connection.execute("select version, least from durable_schema")).fetchone()
-            for step in lacking(repr(self), _SCHEMA, *(versions or (0, 0)), create=self._is_creating):
-                for statement in step.statements:
-                    await connection.execute(statement)
-                await connection.execute("delete from durable_schema")
-                await connection.execute("insert into durable_schema values (%s, %s)", (step.version, step.least))
+                await connection.execute(_VERSIONS)
+            for statement in upgrade(repr(self), _SCHEMA, versions, create=self._is_creating):
+                await connection.execute(statement)
 
     async def _notify(self, pool: Any) -> None:
         """Notify other processes once for several quick changes; also if the store closes meanwhile."""
@@ -309,6 +312,21 @@ class PostgresStore(SQLStore, TaskStore):
                 else ""
             )
             raise StoreUnavailableError(repr(self), f"{type(cause).__name__}: {cause}".strip() + remedy) from error
+
+
+def migration_sql(store: str = "the store", versions: tuple[int, int] | None = None) -> str:
+    """Return the SQL that brings a database from some versions, or from nothing, to this release."""
+    statements = upgrade(store, _SCHEMA, versions)
+    lock = f"select pg_advisory_xact_lock({_LOCK})"
+    return script("begin", lock, _VERSIONS, *statements, "commit") if statements else ""
+
+
+async def _versions_of(connection: Any) -> tuple[int, int] | None:
+    """Return the versions of a schema; None if there is none."""
+    found = await (await connection.execute("select to_regclass('durable_schema')")).fetchone()
+    if found == (None,):
+        return None
+    return await (await connection.execute("select version, least from durable_schema")).fetchone() or (0, 0)
 
 
 def _as_json(arguments: Together) -> tuple[Any, ...]:
