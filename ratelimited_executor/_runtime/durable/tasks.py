@@ -8,6 +8,7 @@ import random
 import warnings
 from collections.abc import AsyncIterable, AsyncIterator, Iterable
 from contextlib import asynccontextmanager
+from contextvars import Context
 from dataclasses import dataclass
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final, ParamSpec, Self, TypeVar, Unpack, overload
@@ -26,6 +27,7 @@ from ratelimited_executor._runtime.durable.functions import (
     text_of,
     us_of,
 )
+from ratelimited_executor._runtime.durable.opening import open_store
 from ratelimited_executor._runtime.durable.putting import Chunk, Putting, check_new, is_refusing
 from ratelimited_executor._runtime.durable.repairs import RepairSummary, Selection, repair
 from ratelimited_executor._runtime.durable.repeating import Repetition, Repetitions, fixed_times
@@ -44,7 +46,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from ratelimited_executor._core.durable.pauses import PauseRow
-    from ratelimited_executor._core.durable.tasks import LaneRow, RepetitionRow, TaskRow
+    from ratelimited_executor._core.durable.tasks import BacklogRow, LaneRow, RepetitionRow, TaskRow
     from ratelimited_executor._core.durations import DurationLike
     from ratelimited_executor._runtime.durable.codec import Codec
     from ratelimited_executor._runtime.life.executor import RateLimitedExecutor
@@ -91,6 +93,7 @@ class DurableTasks:
             each with its own functions.
         codec: encodes and decodes arguments: an object with ``dumps`` and ``loads`` over bytes; JSON if None.
         lease: seconds after which the claims of a lost process are released to others, > 0.
+        open_timeout: seconds for which opening the store is tried again while it is not available, >= 0.
 
     Raises:
         TypeError: if an argument has a wrong type.
@@ -98,7 +101,13 @@ class DurableTasks:
     """
 
     def __init__(
-        self, store: TaskStore, *, queue: str = "default", codec: Codec | None = None, lease: DurationLike = 15.0
+        self,
+        store: TaskStore,
+        *,
+        queue: str = "default",
+        codec: Codec | None = None,
+        lease: DurationLike = 15.0,
+        open_timeout: DurationLike = 0.0,
     ) -> None:
         if not isinstance(store, TaskStore):
             raise TypeError(f"store must be a store of tasks, such as SQLiteStore('tasks.db'), got {store!r}")
@@ -106,10 +115,11 @@ class DurableTasks:
         self.queue = text_of("queue", queue)
         self.codec: Codec = JSONCodec() if codec is None else check_codec(codec)
         self.lease = seconds_of("lease", lease)
+        self._open_timeout = delay_of("open_timeout", open_timeout)
         self.functions: dict[tuple[str, int], DurableFunction[Any, Any]] = {}
         self._repetitions = Repetitions()
         self._putting = Putting(store)
-        self._sync_puts = SyncPuts(store)
+        self._sync_puts = SyncPuts(store, self._open_timeout)
         self._random: Any = random.SystemRandom()
         self._clock: Clock = SystemClock()
         self._id_series = 0, 0, count()  # the milliseconds and the process of the last id, and the bits of the next
@@ -226,7 +236,8 @@ class DurableTasks:
             times = cron_times(cron, zone)
             schedule = f"{cron} ({zone})"
         repetition = Repetition(
-            known, schedule, times, lambda due, task_id: function.new(*args, at=due, id=task_id, **kwargs),
+            known, schedule, times,
+            lambda due, task_id: Context().run(function.new, *args, at=due, id=task_id, **kwargs),  # in no span
             allow_overlap=is_overlapping,
         )  # fmt: skip
         self._repetitions.add(repetition)
@@ -332,6 +343,10 @@ class DurableTasks:
         """Return tasks in one state, or in any, with numbers greater than ``after``, in the order of their numbers."""
         known = None if state is None else member_of("state", state, DurableState)
         return await self.store.rows(known, after=count_of("after", after), limit=count_of("limit", limit, least=1))
+
+    async def backlog(self) -> list[BacklogRow]:
+        """Count the tasks of the store that are READY, BEHIND or DEAD, by queue, function and state."""
+        return await self.store.backlog()
 
     async def lanes(self, *, limit: int = 100) -> list[LaneRow]:
         """Return the lanes with the most waiting tasks, the most first."""
@@ -470,7 +485,7 @@ class DurableTasks:
                 hooks = hooks_of(loop)
                 self._clock = hooks.clock or clock_for(loop)
                 self._random = hooks.random or self._random
-                await self.store.open(self._clock)
+                await open_store(self.store, self._clock, self._open_timeout)
                 self._process = os.getpid()
                 self._loop = loop
             self._user_count += 1

@@ -33,6 +33,7 @@ from ratelimited_executor._core.durable.tasks import (
     Ref,
     RepetitionRow,
     TaskRow,
+    backlog_rows,
     key_from,
 )
 from ratelimited_executor.stores.tasks.turns import in_turn
@@ -40,14 +41,14 @@ from ratelimited_executor.stores.tasks.unique import parts_of
 
 if TYPE_CHECKING:
     from ratelimited_executor._core.durable.pauses import Pause, PauseRow
-    from ratelimited_executor._core.durable.tasks import Claim, Duplicate, NewTask, Occurrence, TaskOutcome
+    from ratelimited_executor._core.durable.tasks import BacklogRow, Claim, Duplicate, NewTask, Occurrence, TaskOutcome
     from ratelimited_executor.stores.tasks.unique import HolderChange, UniquePart
 
 T = TypeVar("T")
 Rows: TypeAlias = list[tuple[Any, ...]]
 Moves: TypeAlias = Generator[tuple[str, "Sequence[tuple[Any, ...]] | Together"], Rows, T]
 
-__all__ = ["Moves", "Together", "beat", "cancel", "cancelled", "claim", "counts", "find", "finish", "forget", "join", "lanes", "leave", "pause", "pauses", "place", "put", "repetitions", "requeue", "resume", "revive", "rows", "start"]  # fmt: skip
+__all__ = ["Moves", "Together", "backlog", "beat", "cancel", "cancelled", "claim", "counts", "find", "finish", "forget", "join", "lanes", "leave", "pause", "pauses", "place", "put", "repetitions", "requeue", "resume", "revive", "rows", "start"]  # fmt: skip
 
 _BATCH: Final = 1000
 """Maximum tasks of one kind that a claim makes ready, or deletes as expired; the next claim continues."""
@@ -421,6 +422,12 @@ def counts() -> Moves[dict[DurableState, int]]:
     """Count tasks."""
     found = yield "count", [()]
     return {DurableState(state): count for state, count in found}
+
+
+def backlog() -> Moves[list[BacklogRow]]:
+    """Count tasks by queue, function and state."""
+    found = yield "backlog", [()]
+    return backlog_rows(found)
 
 
 def lanes(limit: int) -> Moves[list[LaneRow]]:

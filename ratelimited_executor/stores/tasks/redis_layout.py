@@ -113,6 +113,7 @@ _FIELDS: Final[dict[str, dict[str, Any]]] = {
     "find": {"ids": tuple},
     "rows": {"state": int, "after": int, "limit": int, "size": int},
     "counts": {},
+    "backlog": {"state": int, "after": bytes},
     "lanes": {"limit": int},
 }  # fmt: skip
 _ARGUMENTS: Final = {name: make_dataclass(name, fields.items(), slots=True) for name, fields in _FIELDS.items()}

@@ -73,7 +73,7 @@ class Program:
         has_pauses = self.seed % 5 in (2, 3)  # they hold back tasks by which flaws in other rules are found
         for owner in OWNERS[1:3]:
             yield from self._both("join", owner, self._lease_of(owner))
-        for _ in range(count):
+        for step in range(count):
             kind = self.draw.choices(
                 (
                     "put",
@@ -105,6 +105,8 @@ class Program:
             yield from self._both("pauses")
             yield from self._both("cancelled", self.draw.choice(OWNERS))
             check_lanes(rows)
+            if step % 10 == 9:  # some calls of a store in Redis
+                yield from self._both("backlog")
 
     def _lease_of(self, owner: str) -> int:
         return HASTY_LEASE if self.is_hasty else LEASES[owner]
