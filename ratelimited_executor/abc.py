@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from ratelimited_executor._core.durable.tasks import (
         BacklogRow,
         Beat,
+        ChangedRepetition,
         Claim,
         Claims,
         Duplicate,
@@ -330,6 +331,49 @@ class TaskStore(Protocol):
         ...
 
     @abstractmethod
+    async def changed_repetitions(self, queue: str) -> list[ChangedRepetition]:
+        """Return the repetitions of a queue that users have saved, paused, resumed or skipped, by name."""
+        ...
+
+    @abstractmethod
+    async def save_repetition(
+        self, name: str, *, definition: str, queue: str, function: str, schedule: str
+    ) -> bool | None:
+        """Create or change a repetition that no code declares; waits end as by a cancellation.
+
+        With another definition, the occurrence that waits is deleted.
+
+        Args:
+            name: its name.
+            definition: what it puts, as text that the store does not read.
+            queue: the queue of its tasks.
+            function: the registered name of its function.
+            schedule: its times, for display.
+
+        Returns:
+            True if it is new; None, with nothing changed, if code declares it.
+        """
+        ...
+
+    @abstractmethod
+    async def pause_repetition(self, name: str, until_us: int | None) -> bool | None:
+        """Let no occurrence be placed that is due before a time, and delete one that waits; waits end as by a cancellation.
+
+        Args:
+            name: the name of the repetition.
+            until_us: the time; None for no end, ``ENDED`` to end the pause.
+
+        Returns:
+            True if it was paused before; None if there is no such repetition.
+        """
+        ...
+
+    @abstractmethod
+    async def skip_repetition(self, name: str) -> int | None:
+        """Delete the occurrence of a repetition that waits; return when it was due, None if none waits."""
+        ...
+
+    @abstractmethod
     async def forget(self, names: Sequence[str]) -> int:
         """Delete repetitions, and their occurrences that no process has claimed; return how many there were."""
         ...
@@ -361,10 +405,11 @@ class TaskStore(Protocol):
 
     @abstractmethod
     async def wait(self, timeout: float) -> int:
-        """Return once a task may have become claimable, a claimed one was cancelled, a pause began, or after ``timeout`` seconds.
+        """Return once a task may have become claimable, or something else has happened, or after ``timeout`` seconds.
 
         Returns:
-            A number that has risen if a claimed task may have been cancelled, or a pause begun, since an earlier call.
+            A number that has risen if a claimed task may have been cancelled, a pause begun, or a repetition been changed by a
+            user, since an earlier call.
         """
         ...
 

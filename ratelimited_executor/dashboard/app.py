@@ -8,7 +8,6 @@ shutting down for as long as somebody has the page open.
 from __future__ import annotations
 
 import asyncio
-import inspect
 import time
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import parse_qsl, urlencode
@@ -18,19 +17,21 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
-from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
+from ratelimited_executor._core.durable.repetitions import notes_on
 from ratelimited_executor._core.durable.tasks import DurableState
 from ratelimited_executor._core.escapes import visible
-from ratelimited_executor.dashboard.changes import Changes
+from ratelimited_executor._runtime.durable.tasks import DurableTasks
+from ratelimited_executor.dashboard.changes import OF_STORES, Changes
 from ratelimited_executor.dashboard.errors import PageError
-from ratelimited_executor.dashboard.guards import HEADERS, StrictHeaders, is_same_origin
+from ratelimited_executor.dashboard.guards import HEADERS, StrictHeaders, is_granted, is_same_origin, with_body
 from ratelimited_executor.dashboard.process import process_text
 from ratelimited_executor.dashboard.recording import HistoryRecorder
 from ratelimited_executor.dashboard.texts import (
+    NOTHING,
     count_text,
     hold_text,
     name_text,
@@ -56,7 +57,7 @@ from ratelimited_executor.dashboard.views import (
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
 
-    from starlette.types import Message
+    from starlette.requests import Request
 
     from ratelimited_executor._runtime.life.executor import ExecutorManager, RateLimitedExecutor
     from ratelimited_executor.abc import TaskStore
@@ -139,7 +140,7 @@ class Pages:
             is_seen = False
             try:
                 if request.method == "POST":
-                    request = await _with_body(request)
+                    request = await with_body(request, _BODY_BYTES_MAX, _too_large)
                 if self._authorize_view is not None and not await is_granted(self._authorize_view, request):
                     raise PageError(403, "You are not allowed to see this page.")
                 is_seen = True
@@ -171,20 +172,6 @@ class Pages:
         page = await self._error(request, 500, "The page could not be rendered: see the server's log.", process="")
         page.headers.update(HEADERS)  # Starlette answers outside of what sets them otherwise
         return page
-
-
-async def is_granted(ask: Callable[[Request], Any], request: Request) -> bool:
-    """Return what a function of the user decides about a request.
-
-    Raises:
-        TypeError: if it returns anything but a bool, such as a redirect to a login, which would count as a yes.
-    """
-    answer = ask(request)
-    if inspect.isawaitable(answer):
-        answer = await answer
-    if not isinstance(answer, bool):
-        raise TypeError(f"authorize and authorize_view must return a bool, got {answer!r}")
-    return answer
 
 
 def make_app(
@@ -222,7 +209,7 @@ class _Site:
         self._pages = pages
         self._stores = stores
         self._authorize = authorize
-        self._changes = Changes(self._recorded_of, self._requeue, self._discard)
+        self._changes = Changes(self._recorded_of, self._requeue, self._discard, self._change_repetition)
 
     async def _may_change(self, request: Request) -> bool:
         return self._authorize is not None and await is_granted(self._authorize, request)
@@ -304,15 +291,20 @@ class _Site:
         counts = await _counts_of(store)
         dead: list[Any] = []
         lanes: list[Any] = []
+        repetitions: list[Any] = []
         if not isinstance(counts, str):
             dead = await _answer_of(store.rows(DurableState.DEAD, limit=PAGE_SIZE))
             lanes = await _answer_of(store.lanes(limit=PAGE_SIZE))
+            repetitions = await _answer_of(store.repetitions())
         return await self._pages.render(
             "store.html",
             name=name,
             counts=counts,
             dead=dead,
             lanes=lanes,
+            repetitions=[
+                (row, _time_text(row.next_us), notes_on(row, _time_text(row.until_us))) for row in repetitions
+            ],
             may_change=await self._may_change(request),
         )
 
@@ -337,7 +329,7 @@ class _Site:
         if not await self._may_change(request):
             raise PageError(403, "You are not allowed to make changes.")
         form = dict(parse_qsl((await request.body()).decode(errors="replace"), keep_blank_values=True))
-        page = "store" if form.get("action") in ("requeue", "discard") else "executor"
+        page = "store" if form.get("action") in OF_STORES else "executor"
         back = f"{page}?{_query({'name': form.get('name', '')})}"
         try:
             await self._changes.make(form, request)
@@ -360,26 +352,28 @@ class _Site:
         await _answer_of(store.cancel([task_id]))
         return row.state
 
+    async def _change_repetition(self, action: str, store: str, name: str) -> bool:
+        """Change a repetition; return False if there was nothing to change."""
+        tasks = DurableTasks(self._store_of(store))
+        if name not in {row.name for row in await _answer_of(tasks.repetitions())}:
+            return False
+        changes: dict[str, Callable[[str], Awaitable[Any]]] = {
+            "pause-repetition": tasks.pause_repetition,
+            "resume-repetition": tasks.resume_repetition,
+            "skip-repetition": tasks.skip_repetition,
+            "run-repetition": tasks.run_repetition,
+            "remove-repetition": tasks.remove_repetition,
+        }
+        answer = await _answer_of(changes[action](name))
+        return action == "pause-repetition" or bool(answer)
 
-async def _with_body(request: Request) -> Request:
-    """Return a request whose body has been read, so that ``form()``, ``body()`` and ``stream()`` work for all who call them.
 
-    Raises:
-        PageError: if the body is too large.
-    """
-    size = 0
+def _too_large() -> PageError:
+    return PageError(413, f"A form must have at most {_BODY_BYTES_MAX} bytes.")
 
-    async def receive() -> Message:
-        nonlocal size
-        message = await request.receive()
-        size += len(message.get("body", b""))
-        if size > _BODY_BYTES_MAX:
-            raise PageError(413, f"A form must have at most {_BODY_BYTES_MAX} bytes.")
-        return message
 
-    whole = Request(request.scope, receive)
-    await whole.body()
-    return whole
+def _time_text(time_us: int | None) -> str:
+    return NOTHING if time_us is None else time_text(time_us / 1_000_000)
 
 
 def _page_number(request: Request) -> int:

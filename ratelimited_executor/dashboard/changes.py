@@ -25,11 +25,20 @@ if TYPE_CHECKING:
     from ratelimited_executor._runtime.life.executor import RateLimitedExecutor
     from ratelimited_executor.dashboard.recording import RecordedHistory
 
-__all__ = ["Changes"]
+__all__ = ["OF_STORES", "Changes"]
 
 LOGGER: Final = logging.getLogger("ratelimited_executor.dashboard")
 
-_FOR_ALL: Final = ("pause-group", "resume-group", "requeue", "discard")  # and the rate of a group
+_OF_REPETITIONS: Final = {
+    "pause-repetition": "paused",
+    "resume-repetition": "resumed",
+    "skip-repetition": "next occurrence skipped",
+    "run-repetition": "run now",
+    "remove-repetition": "removed",
+}
+OF_STORES: Final = ("requeue", "discard", *_OF_REPETITIONS)
+"""Changes of a store of durable tasks."""
+_FOR_ALL: Final = ("pause-group", "resume-group", *OF_STORES)  # and the rate of a group
 
 
 class _Change(NamedTuple):
@@ -45,6 +54,8 @@ class Changes:
         recorded_of: returns the executor that a form names; raises :class:`PageError` if there is none.
         requeue: puts a dead letter of a store back, by their names; returns the state that it had.
         discard: removes one in the same way.
+        change_repetition: makes a change of a repetition, by the names of the change, the store and the repetition; returns
+            False if there was nothing to change.
     """
 
     def __init__(
@@ -52,10 +63,12 @@ class Changes:
         recorded_of: Callable[[Mapping[str, str]], RecordedHistory],
         requeue: Callable[[str, str], Awaitable[DurableState | None]],
         discard: Callable[[str, str], Awaitable[DurableState | None]],
+        change_repetition: Callable[[str, str, str], Awaitable[bool]],
     ) -> None:
         self._recorded_of = recorded_of
         self._requeue_in = requeue
         self._discard_in = discard
+        self._change_repetition_in = change_repetition
         self._actions: dict[str, Callable[[Mapping[str, str]], Awaitable[_Change]]] = {
             "set-rate": self._set_rate,
             "pause": self._pause,
@@ -66,6 +79,7 @@ class Changes:
             "cancel-batch": self._cancel_batch,
             "requeue": self._requeue,
             "discard": self._discard,
+            **dict.fromkeys(_OF_REPETITIONS, self._change_repetition),
         }
 
     async def make(self, form: Mapping[str, str], request: Request) -> None:
@@ -155,6 +169,12 @@ class Changes:
         if await self._discard_in(form.get("name", ""), task_id) is not DurableState.DEAD:
             raise PageError(409, "The task is no longer a dead letter.")
         return _Change(f"task {name_text(task_id)}", "dead", "discarded")
+
+    async def _change_repetition(self, form: Mapping[str, str]) -> _Change:
+        action, name = form["action"], form.get("id", "")
+        if not await self._change_repetition_in(action, form.get("name", ""), name):
+            raise PageError(409, "Nothing was changed: the page showed an older state of the repetition.")
+        return _Change(f"repetition {name_text(name)}", "as shown", _OF_REPETITIONS[action])
 
 
 def _set_paused(executor: RateLimitedExecutor, *, is_paused: bool) -> _Change:

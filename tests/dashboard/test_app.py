@@ -619,6 +619,46 @@ async def test_dead_letters_are_shown_put_back_and_discarded(handler, reports, c
             await change(web, 409, action="discard", name="payments", id=row_id)
 
 
+async def test_repetitions_are_shown_and_changed(handler, caplog):
+    """A user who may make changes can pause, resume, skip, run and remove a repetition, each where there is one."""
+    handler()
+    store = MemoryStore()
+    tasks, ran = DurableTasks(store), []
+
+    @tasks.task
+    async def report() -> None:
+        ran.append(1)
+
+    async with tasks, RateLimitedExecutor("mail") as executor, tasks.running(executor):
+        app = dashboard(executor, authorize=lambda request: True, stores={"reports": store})
+        name = f"of {EVIL}"
+        await tasks.save_repetition(report, cron="0 9 1 1 *", name=name)
+        await asyncio.sleep(0.1)
+        async with client(app) as web:
+            page = await web.get("/store?name=reports")
+            assert "<script>" not in page.text.replace("<script src", "")
+            text = text_of(page)
+            assert "report 0 9 1 1 * (UTC)" in text
+            assert "09:00:00 UTC saved" in text
+            assert "Skip the next" in text
+            caplog.set_level("INFO", "ratelimited_executor")
+            for action, after in (
+                ("run", "09:00:00 UTC saved"), ("skip", ""), ("pause", "- saved; paused"), ("resume", "09:00:00 UTC saved"),
+            ):  # fmt: skip
+                await change(web, action=f"{action}-repetition", name="reports", id=name)
+                await asyncio.sleep(0.1)
+                assert after in text_of(await web.get("/store?name=reports"))
+            assert [1] == ran
+            await change(web, 409, action="resume-repetition", name="reports", id=name)
+            await change(web, action="remove-repetition", name="reports", id=name)
+            await change(web, 409, action="run-repetition", name="reports", id=name)
+            assert "Repetitions" not in text_of(await web.get("/store?name=reports"))
+            assert "as shown -> run now, by an unknown user" in records_of(caplog)[0][0]
+        async with client(dashboard(executor, stores={"reports": store})) as web:
+            await tasks.save_repetition(report, period=60)
+            assert "Run now" not in text_of(await web.get("/store?name=reports"))
+
+
 async def test_store_that_does_not_answer_does_not_hold_the_page():
     """Stores that hang or fail delay the page by 2 s in all, and their errors are shown."""
 

@@ -361,6 +361,7 @@ async def test_puts_of_any_kind_carry_their_span(traces):
             tasks.repeat(send, "repeated", period=60)
             async with tasks.running(executor):
                 await asyncio.sleep(100)
+                assert [b'[["repeated"],{}]'] == [row.body for row in await tasks.rows()]  # the next occurrence
                 linked = [link.context.span_id for span in traces.tasks() for link in span.links]
     wanted = [request.get_span_context().span_id] * 2 + [last.get_span_context().span_id]
     assert wanted == [each for each in linked if each in wanted]

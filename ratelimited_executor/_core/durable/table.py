@@ -23,10 +23,7 @@ Unique tasks
     cancelled or expired count only within a period. Rows that no longer count are deleted some time later.
 
 Repetitions
-    A repetition has a row, with the occurrence that was placed last. Its next one is placed by any process that declares
-    the repetition, once that one has ended, and never at or before the time of that one: so it is known that a cancelled
-    one was placed. If processes differ in what they declare, the one that began last decides while its lease lasts;
-    an occurrence by another declaration that still waits is deleted.
+    See ``repetitions.py``.
 
 Lanes
     One of a lane's tasks is the *head*, and the others are BEHIND it. Only a head can become READY. So there is never a
@@ -45,11 +42,13 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from ratelimited_executor._core.durable.pauses import ENDED, MOVED_MAX, Pauses, is_in_force, pause_rows
 from ratelimited_executor._core.durable.ready import ReadyTasks, Task
+from ratelimited_executor._core.durable.repetitions import RepetitionTable
 from ratelimited_executor._core.durable.tasks import (
+    REMEMBERED_US,
     Beat,
     Claimed,
     Claims,
@@ -58,10 +57,7 @@ from ratelimited_executor._core.durable.tasks import (
     End,
     LaneRow,
     OnDuplicate,
-    Placed,
-    Placement,
     Ref,
-    RepetitionRow,
     TaskRow,
     backlog_rows,
     key_from,
@@ -71,12 +67,9 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Sequence
 
     from ratelimited_executor._core.durable.pauses import Pause, PauseRow
-    from ratelimited_executor._core.durable.tasks import BacklogRow, Claim, NewTask, Occurrence, TaskOutcome, UniqueKey
+    from ratelimited_executor._core.durable.tasks import BacklogRow, Claim, NewTask, TaskOutcome, UniqueKey
 
-__all__ = ["REMEMBERED_US", "TaskTable", "is_outdated", "is_past", "vouched"]
-
-REMEMBERED_US: Final = 86_400 * 1_000_000
-"""Vouched time for which the id of an ended task is remembered, if the caller chose the id."""
+__all__ = ["REMEMBERED_US", "TaskTable", "vouched"]
 
 
 @dataclass(slots=True, eq=False)
@@ -104,29 +97,17 @@ class _Owner:
     claimed: dict[int, Task] = field(default_factory=dict)
 
 
-@dataclass(slots=True, eq=False)
-class _Repetition:
-    owner: str
-    since_us: int
-    spec: str  # as declared
-    schedule: str
-    queue: str
-    function: str
-    placed: Occurrence | None = None  # the last one ...
-    placed_us: int = 0  # ... and when
-
-
-class TaskTable:
+class TaskTable(RepetitionTable):
     """Durable tasks in memory; ``now_us`` is the store's clock, which may be set back and forth."""
 
     def __init__(self) -> None:
+        super().__init__()
         self._tasks: dict[int, Task] = {}
         self._numbers: dict[str, int] = {}  # id -> number
         self._lanes: dict[str, _Lane] = {}
         self._owners: dict[str, _Owner] = {}
         self._ended: dict[str, int] = {}  # id -> vouched time of its end, in order
         self._queues: defaultdict[str, _Queue] = defaultdict(lambda: _Queue(ReadyTasks(self._tasks)))
-        self._repetitions: dict[str, _Repetition] = {}
         self._pauses: dict[str, tuple[int, int | None]] = {}  # text -> since when, and its end
         self._unique: dict[str, tuple[str, int]] = {}  # key -> id of the last task, end of its period
         self._expiring: list[tuple[int, int]] = []  # a heap of (expiry, number) of tasks that were READY
@@ -283,31 +264,6 @@ class TaskTable:
     def pauses(self, now_us: int) -> list[PauseRow]:
         """Return the pauses in force."""
         return pause_rows(self._pause_values(), now_us)
-
-    # Repetitions
-
-    def place(self, now_us: int, owner: str, occurrences: Iterable[Occurrence]) -> list[Placed]:
-        """Put the next occurrences of repetitions that an owner declares, as far as their time has come."""
-        return [self._place_one(now_us, owner, each) for each in occurrences]
-
-    def repetitions(self) -> list[RepetitionRow]:
-        """Return the repetitions, by name."""
-        return [
-            RepetitionRow(
-                name=name, queue=row.queue, function=row.function, schedule=row.schedule, id=last.task.id,
-                due_us=last.task.due_us or 0, is_declared=row.owner in self._owners,
-            )
-            for name, row in sorted(self._repetitions.items())
-            if (last := row.placed) is not None
-        ]  # fmt: skip
-
-    def forget(self, now_us: int, names: Iterable[str]) -> int:
-        """Delete repetitions, and their occurrences that wait; return how many there were."""
-        rows = [self._repetitions.pop(name, None) for name in names]
-        for row in rows:
-            if row is not None:
-                self._drop_waiting(now_us, row.placed)
-        return sum(row is not None for row in rows)
 
     # Reading
 
@@ -583,41 +539,15 @@ class TaskTable:
         else:
             self._join_lane(now_us, task)
 
-    def _place_one(self, now_us: int, owner: str, asked: Occurrence) -> Placed:
-        row = self._repetitions.get(asked.name)
-        if row is None:
-            row = self._repetitions[asked.name] = _Repetition(
-                owner, asked.since_us, asked.spec, asked.schedule, asked.task.queue, asked.task.name
-            )
-        last = row.placed
-        is_others = row.owner != owner and row.owner in self._owners
-        if is_others and row.spec != asked.spec and row.since_us >= asked.since_us:
-            assert last is not None
-            return _placed(Placement.SUPERSEDED, last)
-        if not (is_others and row.spec == asked.spec and row.since_us >= asked.since_us):
-            row.owner, row.since_us, row.spec, row.schedule = owner, asked.since_us, asked.spec, asked.schedule
-            row.queue, row.function = asked.task.queue, asked.task.name
-        is_other = last is None or is_outdated(asked, last.spec, row.placed_us, now_us)
-        is_dropped = is_other and self._drop_waiting(now_us, last)
-        number = None if last is None else self._numbers.get(last.task.id)
-        if number is not None and self._tasks[number].state is not DurableState.DEAD:
-            assert last is not None
-            if last.task.id == asked.task.id or (not is_other and (last.task.due_us or 0) > (asked.task.due_us or 0)):
-                return _placed(Placement.PLACED, last)
-            if not asked.allow_overlap:
-                return _placed(Placement.BUSY, last)
-        if last is not None and is_past(asked, last.task.id, last.task.due_us or 0, is_other, is_dropped):
-            return _placed(Placement.PAST, last)
-        row.placed, row.placed_us = asked, now_us
-        return _placed(Placement.PLACED if self._put_one(now_us, asked.task) else Placement.PAST, asked)
+    def _has_lease(self, owner: str) -> bool:
+        return owner in self._owners
 
-    def _drop_waiting(self, now_us: int, placed: Occurrence | None) -> bool:
-        """Delete an occurrence that no process has claimed; return False if there is none."""
-        number = None if placed is None else self._numbers.get(placed.task.id)
-        if number is None or self._tasks[number].state in (DurableState.CLAIMED, DurableState.DEAD):
-            return False
-        self._remove(now_us, self._tasks[number], is_remembered=False)
-        return True
+    def _state_of(self, task_id: str) -> DurableState | None:
+        number = self._numbers.get(task_id)
+        return None if number is None else self._tasks[number].state
+
+    def _delete(self, now_us: int, task_id: str) -> None:
+        self._remove(now_us, self._tasks[self._numbers[task_id]], is_remembered=False)
 
     def _pass_time(self, now_us: int) -> None:
         """Advance vouched time since the last beat, and forget tasks that ended long ago."""
@@ -663,36 +593,6 @@ def vouched(vouched_us: int, beat_us: int | None, now_us: int, shortest_us: int 
     if beat_us is None or shortest_us is None:
         return vouched_us
     return vouched_us + min(shortest_us // 3, max(0, now_us - beat_us))
-
-
-def is_outdated(asked: Occurrence, spec: str, placed_us: int, now_us: int) -> bool:
-    """True if a repetition's last occurrence says nothing about the next one.
-
-    Args:
-        asked: the next occurrence.
-        spec: by which the last one was placed.
-        placed_us: when it was placed: if the clock was set back since, by more than a day, the repetition goes on.
-        now_us: the clock now.
-    """
-    return spec != asked.spec or now_us < placed_us - REMEMBERED_US
-
-
-def is_past(asked: Occurrence, last_id: str, last_due_us: int, is_other: bool, is_dropped: bool) -> bool:
-    """True if an occurrence has been placed before, or a later one, and has ended or was cancelled.
-
-    Args:
-        asked: the occurrence.
-        last_id: the id of the last one.
-        last_due_us: when that was due.
-        is_other: True if the last one says nothing about the next one, unless it is the same.
-        is_dropped: True if the last one was deleted just now, to be replaced.
-    """
-    assert asked.task.due_us is not None
-    return not is_dropped if asked.task.id == last_id else not is_other and asked.task.due_us <= last_due_us
-
-
-def _placed(placement: Placement, last: Occurrence) -> Placed:
-    return Placed(placement, last.task.id, last.task.due_us or 0)
 
 
 def _counts(task: Task, now_us: int, unique: UniqueKey) -> bool:

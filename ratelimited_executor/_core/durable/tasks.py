@@ -33,10 +33,12 @@ if TYPE_CHECKING:
 __all__ = [
     "CHANGING",
     "NO_KEY",
+    "REMEMBERED_US",
     "SIZE_MAX",
     "SPAN_MAX",
     "BacklogRow",
     "Beat",
+    "ChangedRepetition",
     "Claim",
     "Claimed",
     "Claims",
@@ -65,6 +67,9 @@ SPAN_MAX: Final = 1e12
 
 SIZE_MAX: Final = 8 * 1024 * 1024
 """Bytes of the bodies of tasks in one call of a store, beyond which it is split: no call is long, or needs much memory."""
+
+REMEMBERED_US: Final = 86_400 * 1_000_000
+"""Vouched time for which the id of an ended task is remembered, if the caller chose the id."""
 
 NO_KEY: Final = " "
 """The key of tasks without one, in :class:`Turns`: it differs from every encoded key, and sorts before all."""
@@ -388,8 +393,10 @@ class Occurrence(NamedTuple):
         task: the task, with an id and a due time.
         schedule: the times of the repetition, for display.
         spec: differs between two declarations that differ in anything: times, function, arguments, options.
-        since_us: when its process began to declare it.
+        since_us: when its process began to declare it; if it was saved, when it was changed last.
         allow_overlap: True to put it although the previous one has not ended.
+        definition: the repetition as text, from which any process can put its task; the same if it has not changed.
+        is_saved: True if the repetition was saved, and is not declared by code: nothing is put if it has changed since.
     """
 
     name: str
@@ -398,6 +405,8 @@ class Occurrence(NamedTuple):
     spec: str
     since_us: int
     allow_overlap: bool = False
+    definition: str = ""
+    is_saved: bool = False
 
 
 class Placement(Enum):
@@ -410,7 +419,9 @@ class Placement(Enum):
     PAST = "past"
     """It has been placed before, and has ended or was cancelled; or a later one was."""
     SUPERSEDED = "superseded"
-    """A process that began later declares the repetition otherwise."""
+    """A process that began later declares the repetition otherwise; or it was saved, and has been changed since."""
+    PAUSED = "paused"
+    """The repetition is paused when the occurrence would be due."""
 
 
 class Placed(NamedTuple):
@@ -418,13 +429,27 @@ class Placed(NamedTuple):
 
     Attributes:
         placement: what became of it.
-        id: of the occurrence that was placed last.
-        due_us: when that is or was due.
+        id: of the occurrence that was placed last; empty if there is none.
+        due_us: when that is or was due; for PAUSED when the pause ends, 0 if it does not.
     """
 
     placement: Placement
     id: str
     due_us: int
+
+
+class ChangedRepetition(NamedTuple):
+    """A repetition that users have saved, paused, resumed or skipped.
+
+    Attributes:
+        name: its name.
+        definition: what was saved; empty if code declares it.
+        changed_us: when they did so last; it rises with each change.
+    """
+
+    name: str
+    definition: str
+    changed_us: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -436,10 +461,15 @@ class RepetitionRow:
         queue: the queue of its tasks.
         function: the registered name of its function.
         schedule: its times, as text.
-        id: the id of the occurrence that was placed last; it may have ended.
-        due_us: when that is or was due.
-        is_declared: True if the process that declared it last still runs. If not, another process takes that over within
-            a minute; if none does, no running code declares it.
+        id: the id of the occurrence that was placed last; it may have ended. Empty if there is none.
+        due_us: when that is or was due; 0 if there is none.
+        is_declared: True if the process that declared it last, or placed it if it was saved, still runs. If not, another
+            process takes that over within a minute; if none does, no running code declares it, or knows its function.
+        is_saved: True if it was saved; False if code declares it.
+        is_paused: True if it is paused.
+        until_us: when its pause ends by itself; None if it does not, or there is none.
+        next_us: when its next occurrence is due, which waits in the store; None if none waits.
+        definition: what it puts, as JSON; empty if a process of an older release has declared it.
     """
 
     name: str
@@ -449,6 +479,16 @@ class RepetitionRow:
     id: str
     due_us: int
     is_declared: bool
+    is_saved: bool = False
+    is_paused: bool = False
+    until_us: int | None = None
+    next_us: int | None = None
+    definition: str = ""
+
+    @property
+    def overlap(self) -> str:
+        """What happens to an occurrence that is due before the previous one has ended; empty if it is not known."""
+        return str(json.loads(self.definition)["overlap"]) if self.definition else ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

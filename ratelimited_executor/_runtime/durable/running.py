@@ -466,13 +466,14 @@ class DurableRunner:
             await asyncio.sleep(self._lease.seconds / 3)
 
     async def _watch(self) -> None:
-        """Wake the pump whenever the store has changed, and cancel what others have cancelled or paused, forever."""
+        """Wake the pump whenever the store has changed, and follow what users have cancelled, paused or changed, forever."""
         while True:
             count = await self._store.wait(_SWEEP_SECONDS)
             self._wake.set()
             if count != self._cancel_count:
                 self._cancel_unwanted(await self._store.cancelled(self._lease.owner))
                 await self._release_paused()
+                await self._placing.notice()
                 self._cancel_count = count
 
     async def _repeat(self) -> None:

@@ -7,17 +7,15 @@ import os
 import random
 import warnings
 from collections.abc import AsyncIterable, AsyncIterator, Iterable
-from contextlib import asynccontextmanager
-from contextvars import Context
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final, ParamSpec, Self, TypeVar, Unpack, overload
 
 from ratelimited_executor._core.durable.pauses import PAUSES_MAX, Pause, pause_of
 from ratelimited_executor._core.durable.tasks import Duplicate, DurableState, NewTask, key_from
-from ratelimited_executor._core.durations import format_duration
 from ratelimited_executor._forks import check_process
-from ratelimited_executor._runtime.arguments import count_of, delay_of, flag_of, member_of, seconds_of, tz_of, wall_of
+from ratelimited_executor._runtime.arguments import count_of, delay_of, flag_of, member_of, seconds_of, wall_of
 from ratelimited_executor._runtime.durable.codec import JSONCodec, check_codec
 from ratelimited_executor._runtime.durable.functions import (
     DurableFunction,
@@ -30,11 +28,11 @@ from ratelimited_executor._runtime.durable.functions import (
 from ratelimited_executor._runtime.durable.opening import open_store
 from ratelimited_executor._runtime.durable.putting import Chunk, Putting, check_new, is_refusing
 from ratelimited_executor._runtime.durable.repairs import RepairSummary, Selection, repair
-from ratelimited_executor._runtime.durable.repeating import Repetition, Repetitions, fixed_times
+from ratelimited_executor._runtime.durable.repeating import Repetitions
+from ratelimited_executor._runtime.durable.repetitions import RepetitionCalls
 from ratelimited_executor._runtime.durable.running import AHEAD_MAX, DurableRunner
 from ratelimited_executor._runtime.durable.sync_puts import SyncPuts, put_on, refuse_loop
 from ratelimited_executor._runtime.faces.base import ExecutorBase
-from ratelimited_executor._runtime.repeat.cron import cron_times
 from ratelimited_executor._runtime.time.clock import SystemClock, clock_for
 from ratelimited_executor._runtime.time.hooks import hooks_of
 from ratelimited_executor.abc import TaskStore
@@ -42,11 +40,11 @@ from ratelimited_executor.exceptions import DuplicateTaskError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from datetime import datetime, tzinfo
+    from datetime import datetime
     from types import TracebackType
 
     from ratelimited_executor._core.durable.pauses import PauseRow
-    from ratelimited_executor._core.durable.tasks import BacklogRow, LaneRow, RepetitionRow, TaskRow
+    from ratelimited_executor._core.durable.tasks import BacklogRow, LaneRow, TaskRow
     from ratelimited_executor._core.durations import DurationLike
     from ratelimited_executor._runtime.durable.codec import Codec
     from ratelimited_executor._runtime.life.executor import RateLimitedExecutor
@@ -57,9 +55,6 @@ R = TypeVar("R")
 
 __all__ = ["DurableTasks", "PutSummary"]
 
-_PERIOD_SECONDS_MIN: Final = 0.001
-_PERIOD_SECONDS_MAX: Final = 30 * 365.25 * 86_400
-_REPETITION_NAME_MAX: Final = 200  # characters: in an id, the time of the occurrence follows
 _ID_BITS: Final = 64  # random bits of an id, after 48 of the time in milliseconds
 _ID_MASK: Final = 2**_ID_BITS - 1
 
@@ -81,7 +76,7 @@ class PutSummary:
 warnings.filterwarnings("always", r"coroutine 'Durable(Function|Tasks)\.put", RuntimeWarning, append=True)
 
 
-class DurableTasks:
+class DurableTasks(RepetitionCalls):
     """Functions whose calls survive the process, in a store that the processes of an application may share.
 
     ``async with tasks:`` opens the store, which is enough to put tasks. ``async with tasks.running(executor):`` also claims
@@ -117,7 +112,7 @@ class DurableTasks:
         self.lease = seconds_of("lease", lease)
         self._open_timeout = delay_of("open_timeout", open_timeout)
         self.functions: dict[tuple[str, int], DurableFunction[Any, Any]] = {}
-        self._repetitions = Repetitions()
+        self._repetitions = Repetitions(self.queue, self.functions)
         self._putting = Putting(store)
         self._sync_puts = SyncPuts(store, self._open_timeout)
         self._random: Any = random.SystemRandom()
@@ -128,6 +123,7 @@ class DurableTasks:
         self._process = 0  # that has entered them
         self._opening: asyncio.Lock | None = None
         self._loop: asyncio.AbstractEventLoop | None = None  # on which the store is open
+        self._resources: AsyncExitStack | None = None  # closed with the store, before it
 
     # Functions
 
@@ -152,6 +148,7 @@ class DurableTasks:
             priority: the default priority of its tasks.
             expires: the default expiry of its tasks, in seconds.
             lane_fail: the behaviour of its lane after a failure.
+            check: called with the arguments of each put, to raise a TypeError or ValueError for those that the function would refuse.
 
         Raises:
             TypeError: if an argument has a wrong type, or the function has a parameter named like an option of ``put``.
@@ -171,91 +168,6 @@ class DurableTasks:
             return made
 
         return register if fn is None else register(fn)
-
-    def repeat(
-        self,
-        function: DurableFunction[..., Any],
-        *args: Any,
-        period: DurationLike | None = None,
-        cron: str | None = None,
-        tz: str | tzinfo = "UTC",
-        name: str | None = None,
-        allow_overlap: bool = False,
-        **kwargs: Any,
-    ) -> None:
-        """Run a function again and again, each occurrence once over all processes of the queue.
-
-        The next occurrence is put while a process runs tasks (:meth:`running`), at once if one does now, and waits in the
-        store until it is due. If no process runs then, it runs later, and the missed occurrences after it are skipped.
-
-        The code that runs decides: if its schedule, function, arguments or options have changed, an occurrence that waits
-        in the store is replaced. While processes with different declarations run, that of the process that began last
-        counts. A repetition that is no longer declared stays in the store: see :meth:`remove_repetition`.
-
-        Args:
-            function: a function of these tasks.
-            args: its positional arguments.
-            period: seconds between occurrences, from 0.001 to 30 years, at its multiples since the epoch; or give ``cron``.
-            cron: an expression as for ``schedule_cron``, by the wall clock (extra ``cron``).
-            tz: the time zone of ``cron``: a name, or a tzinfo.
-            name: the name of the repetition, in the whole store; that of the function if None.
-            allow_overlap: True if an occurrence may start before the previous one has ended, with all its attempts. If not,
-                occurrences that become due meanwhile are skipped.
-            kwargs: the function's keyword arguments, and the options ``priority``, ``expires``, ``lane``, ``key``, ``cost``.
-
-        Raises:
-            TypeError: if an argument has a wrong type, or neither or both of ``period`` and ``cron`` are given.
-            ValueError: if an argument is out of range, or a repetition of that name exists.
-        """
-        if not isinstance(function, DurableFunction) or function not in self.functions.values():
-            raise TypeError(
-                f"function must be a durable function of these tasks, made by @tasks.task, got {function!r}"
-            )
-        if (period is None) == (cron is None):
-            raise TypeError("repeat() takes period= or cron=, one of them")
-        if taken := {"delay", "at", "id", "unique"}.intersection(kwargs):
-            raise TypeError(f"repeat() has no {min(taken)}=: it follows from the time of each occurrence")
-        known = text_of("name", function.name if name is None else name)
-        if len(known) > _REPETITION_NAME_MAX:
-            raise ValueError(f"name must have at most {_REPETITION_NAME_MAX} characters, got {known!r}")
-        if known in self._repetitions.declared:
-            raise ValueError(
-                f"name {known!r} is a repetition already: give another name=, or remove it by remove_repetition() first"
-            )
-        is_overlapping = flag_of("allow_overlap", allow_overlap)
-        function.new(*args, **kwargs)  # reports wrong arguments here, and not when an occurrence is due
-        if cron is None:
-            assert period is not None
-            seconds = seconds_of("period", period)
-            if not _PERIOD_SECONDS_MIN <= seconds <= _PERIOD_SECONDS_MAX:
-                raise ValueError(f"period must be from 1 ms to 30 years, got {period!r}")
-            times: Callable[[float], float | None] = fixed_times(seconds)
-            schedule = f"every {format_duration(seconds)}"
-        else:
-            zone = tz_of("tz", tz)
-            times = cron_times(cron, zone)
-            schedule = f"{cron} ({zone})"
-        repetition = Repetition(
-            known, schedule, times,
-            lambda due, task_id: Context().run(function.new, *args, at=due, id=task_id, **kwargs),  # in no span
-            allow_overlap=is_overlapping,
-        )  # fmt: skip
-        self._repetitions.add(repetition)
-
-    async def repetitions(self) -> list[RepetitionRow]:
-        """Return the repetitions of the store, by name, also those that no running code declares."""
-        return await self.store.repetitions()
-
-    async def remove_repetition(self, *names: str) -> int:
-        """Remove repetitions from the store, with their occurrences that no process has claimed; return their number.
-
-        They are no longer declared here either. A running process of other code that still declares one puts it back: stop
-        that process first.
-        """
-        known = [text_of("names", each) for each in names]
-        async with self._repetitions.lock:
-            self._repetitions.discard(known)
-            return await self.store.forget(known)
 
     # Putting, and inspecting
 
@@ -486,6 +398,9 @@ class DurableTasks:
                 self._clock = hooks.clock or clock_for(loop)
                 self._random = hooks.random or self._random
                 await open_store(self.store, self._clock, self._open_timeout)
+                self._resources = AsyncExitStack()
+                self._resources.push_async_callback(self.store.aclose)
+                self._resources.push_async_callback(self._putting.aclose)
                 self._process = os.getpid()
                 self._loop = loop
             self._user_count += 1
@@ -500,10 +415,9 @@ class DurableTasks:
             self._process = 0
             self._loop = None
             self._opening = None  # of this event loop
-            try:
-                await self._putting.aclose()
-            finally:  # even if that wait is cancelled
-                await self.store.aclose()
+            resources, self._resources = self._resources, None
+            assert resources is not None
+            await resources.aclose()  # all of them, even if the wait for one is cancelled
 
     @asynccontextmanager
     async def running(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -115,6 +116,19 @@ def slots(**options: Any) -> None:
     sys.exit(status)
 
 
+def _arguments(_: click.Context, __: click.Parameter, text: str | None) -> tuple[list[Any], dict[str, Any]] | None:
+    """Read arguments: those without names, and those with names."""
+    if text is None:
+        return None
+    try:
+        value = json.loads(text)
+    except ValueError as error:
+        raise click.BadParameter(f"must be JSON, got {shown(text)}: {error}") from error
+    if not isinstance(value, (list, dict)):
+        raise click.BadParameter(f"must be a list or an object, got {shown(text)}")
+    return (value, {}) if isinstance(value, list) else ([], value)
+
+
 @click.command()
 @click.argument("store", envvar="DURABLE_STORE", metavar="STORE")
 @click.option(
@@ -127,7 +141,7 @@ def slots(**options: Any) -> None:
     "--repetitions",
     "has_repetitions",
     is_flag=True,
-    help="List the repetitions, and whether a running process declares them.",
+    help="List the repetitions, and what should be known about them.",
 )
 @click.option(
     "--limit", type=click.IntRange(min=1), default=20, show_default=True, help="The maximum number of rows to list."
@@ -140,7 +154,7 @@ def slots(**options: Any) -> None:
 @click.option("--cancel-all", is_flag=True, help="Cancel all tasks in --state, or those of them selected below.")
 @click.option("--dry-run", is_flag=True, help="Only count what would be requeued or cancelled, and show examples.")
 @click.option("--pause", is_flag=True, help="Pause the tasks selected below: no process claims them.")
-@click.option("--until", type=Moment(), help="When the pause ends by itself, such as 2030-01-31T18:00+01:00.")
+@click.option("--until", type=Moment(), help="When a pause ends by itself, such as 2030-01-31T18:00+01:00.")
 @click.option("--resume", is_flag=True, help="End the pause of the tasks selected below.")
 @click.option("--function", metavar="NAME", help="Select the tasks of a function ...")
 @click.option("--queue", metavar="NAME", help="... of a queue ...")
@@ -153,10 +167,34 @@ def slots(**options: Any) -> None:
 @click.option("--since", type=Moment(), help="... that are or were due at this time or later ...")
 @click.option("--error", metavar="TEXT", help="... whose last error contains this text.")
 @click.option(
+    "--save-repetition", metavar="NAME", help="Create or change a repetition of --function, by the options below."
+)
+@click.option("--period", type=Duration(), help="The time between two occurrences, such as 10m ...")
+@click.option("--cron", metavar="TEXT", help="... or a cron expression (extra cron) ...")
+@click.option("--tz", metavar="NAME", help="... in this time zone; UTC by default.")
+@click.option(
+    "--overlap", type=click.Choice(["skip", "queue", "allow"]), help="While the previous one runs; skip by default."
+)
+@click.option(
+    "--arguments",
+    metavar="JSON",
+    callback=_arguments,
+    help="The arguments of the function: a list, or an object of those with names.",
+)
+@click.option("--version", type=click.IntRange(min=0), help="The version of the function; 1 by default.")
+@click.option("--priority", type=float, help="The priority of the occurrences.")
+@click.option("--expires", type=Duration(), help="How long after their due time occurrences may start.")
+@click.option(
+    "--pause-repetition", multiple=True, metavar="NAME", help="Let a repetition place nothing, until --until if given."
+)
+@click.option("--resume-repetition", multiple=True, metavar="NAME", help="End the pause of a repetition.")
+@click.option("--skip-repetition", multiple=True, metavar="NAME", help="Drop the next occurrence of a repetition.")
+@click.option("--run-repetition", multiple=True, metavar="NAME", help="Run a repetition now, besides its occurrences.")
+@click.option(
     "--remove-repetition",
     multiple=True,
     metavar="NAME",
-    help="Remove a repetition that running code no longer declares.",
+    help="Remove a repetition that running code no longer declares, or that was saved.",
 )
 @click.option("--prefix", default="durable", show_default=True, help="The prefix of the Redis keys.")
 @click.option("--watch", "is_watched", is_flag=True, help="On a terminal, update live until Ctrl-C.")
@@ -179,8 +217,8 @@ def tasks(**options: Any) -> None:
     $DURABLE_STORE by default.
 
     Exit status: 0 done; 1 a task or repetition that you named does not exist, a task to requeue is not a dead
-    letter, nothing was paused that --resume names, or --check found dead letters or tasks that were set aside; 2 bad
-    usage, or the store cannot be used.
+    letter, nothing was paused that is to be resumed, no occurrence waits that is to be skipped, or --check found dead
+    letters or tasks that were set aside; 2 bad usage, or the store cannot be used.
     """
     from ratelimited_executor.cli.operate.tasks_command import TasksOptions, show_tasks  # noqa: PLC0415  # other commands do without
 

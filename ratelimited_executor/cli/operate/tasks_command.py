@@ -63,6 +63,19 @@ class TasksOptions:
     key: str | None = None
     since: float | None = None
     error: str | None = None
+    save_repetition: str | None = None
+    period: float | None = None
+    cron: str | None = None
+    tz: str | None = None
+    overlap: str | None = None
+    arguments: tuple[list[Any], dict[str, Any]] | None = None
+    version: int | None = None
+    priority: float | None = None
+    expires: float | None = None
+    pause_repetition: tuple[str, ...] = ()
+    resume_repetition: tuple[str, ...] = ()
+    skip_repetition: tuple[str, ...] = ()
+    run_repetition: tuple[str, ...] = ()
     remove_repetition: tuple[str, ...] = ()
     prefix: str = "durable"
     is_watched: bool = False
@@ -95,10 +108,22 @@ class TasksOptions:
             raise CommandError("--pause and --resume need --function, --queue, --lane or --key")
         if self.dry_run and not is_all:
             raise CommandError("--dry-run needs --requeue-dead or --cancel-all")
-        if self.until is not None and not self.pause:
-            raise CommandError("--until needs --pause")
-        if self.selection() != Selection() and not (is_all or is_paused or self.state):
+        if self.until is not None and not (self.pause or self.pause_repetition):
+            raise CommandError("--until needs --pause or --pause-repetition")
+        if self.save_repetition is not None:
+            if self.function is None or (self.period is None) == (self.cron is None):
+                raise CommandError("--save-repetition needs --function, and --period or --cron, one of them")
+        elif self.definition() or any(each is not None for each in (self.period, self.cron, self.arguments)):
+            raise CommandError("--period, --cron and the other options of a repetition need --save-repetition")
+        elif self.selection() != Selection() and not (is_all or is_paused or self.state):
             raise CommandError("a selection of tasks needs --state, --requeue-dead, --cancel-all, --pause or --resume")
+
+    def definition(self) -> dict[str, Any]:
+        """Return the options of a saved repetition that are given, beside its function and its times."""
+        _, keywords = self.arguments or ((), {})
+        names = ("tz", "overlap", "version", "priority", "expires")
+        options = {name: value for name in names if (value := getattr(self, name)) is not None}
+        return {**keywords, **options}
 
 
 def _key_of(text: str | None) -> str | int | None:
@@ -187,24 +212,52 @@ async def _change(store: TaskStore, options: TasksOptions) -> bool:
     for name, state in zip(options.cancel, await store.cancel(options.cancel), strict=True):
         if state is None:
             missed.append(f"--cancel: {name!r} does not exist")
-    declared = (
-        {row.name for row in await store.repetitions() if row.is_declared} if options.remove_repetition else set()
-    )
-    notices = []
-    for name in options.remove_repetition:
-        if not await store.forget([name]):
-            missed.append(f"--remove-repetition: {name!r} does not exist")
-        elif name in declared:
-            notices.append(f"--remove-repetition: a running process declares {name!r}, and will put it back")
+    missed += await _change_repetitions(store, options)
     if not await _set_pause(store, options):
         missed.append("--resume: nothing is paused by exactly these options")
     if options.requeue_dead:
         await _repair(store, DurableState.DEAD, options, store.requeue, "requeue")
     if options.cancel_all:
         await _repair(store, _state_of(options), options, store.cancel, "cancel")
-    for text in [*missed, *notices]:
+    for text in missed:
         _say(text)
     return not missed
+
+
+async def _change_repetitions(store: TaskStore, options: TasksOptions) -> list[str]:
+    """Save, pause, resume, skip, run and remove repetitions; return what could not be done."""
+    tasks = DurableTasks(store, queue=options.queue or "default")
+    if options.save_repetition is not None:
+        try:
+            await tasks.save_repetition(
+                options.function or "", *(options.arguments or ((), {}))[0], name=options.save_repetition, period=options.period,
+                cron=options.cron, lane=options.lane, key=_key_of(options.key), **options.definition(),
+            )  # fmt: skip
+        except (ValueError, TypeError, ImportError) as error:
+            raise CommandError(f"--save-repetition: {visible(str(error))}") from error
+    missed: list[str] = []
+    changes: dict[str, tuple[Sequence[str], Callable[[str], Awaitable[Any]]]] = {
+        "pause": (options.pause_repetition, lambda name: tasks.pause_repetition(name, options.until)),
+        "resume": (options.resume_repetition, tasks.resume_repetition),
+        "skip": (options.skip_repetition, tasks.skip_repetition),
+        "run": (options.run_repetition, tasks.run_repetition),
+        "remove": (options.remove_repetition, tasks.remove_repetition),
+    }
+    is_asked = any(names for names, _ in changes.values())
+    known = {row.name: row for row in await store.repetitions()} if is_asked else {}
+    for verb, (names, change) in changes.items():
+        for name in names:
+            row = known.get(name)
+            answer = None if row is None else await change(name)
+            if row is None:
+                missed.append(f"--{verb}-repetition: {name!r} does not exist")
+            elif verb == "resume" and not answer:
+                missed.append(f"--resume-repetition: {name!r} is not paused")
+            elif verb == "skip" and answer is None:
+                missed.append(f"--skip-repetition: no occurrence of {name!r} waits")
+            elif verb == "remove" and row.is_declared and not row.is_saved:
+                _say(f"--remove-repetition: a running process declares {name!r}, and will put it back")
+    return missed
 
 
 async def _set_pause(store: TaskStore, options: TasksOptions) -> bool:

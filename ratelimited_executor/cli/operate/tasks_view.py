@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
@@ -10,6 +11,7 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
+from ratelimited_executor._core.durable.repetitions import notes_on
 from ratelimited_executor._core.durable.tasks import DurableState
 from ratelimited_executor._core.durations import format_duration
 from ratelimited_executor._core.escapes import visible
@@ -81,8 +83,14 @@ def draw_tasks(picture: StorePicture, now: float) -> Group:
     if picture.repetitions:
         repetitions = _listing("repetition", "function", "times", "due", "")
         for each in picture.repetitions:
-            declared = "" if each.is_declared else "no running process declares it"
-            cells = visible(each.name), visible(each.function), visible(each.schedule), _due(each.due_us, now), declared
+            due = _due(each.due_us, now) if each.id else ""
+            cells = (
+                visible(each.name),
+                visible(each.function),
+                visible(each.schedule),
+                due,
+                notes_on(each, _due(each.until_us or 0, now)),
+            )
             repetitions.add_row(*[Text(cell) for cell in cells])
         parts += [Text(), repetitions]
     if picture.rows:
@@ -134,6 +142,11 @@ def tasks_fields(picture: StorePicture, now: float) -> dict[str, Any]:
                 "id": each.id,
                 "due": _iso(each.due_us),
                 "declared": each.is_declared,
+                "saved": each.is_saved,
+                "paused": each.is_paused,
+                "until": None if each.until_us is None else _iso(each.until_us),
+                "next": None if each.next_us is None else _iso(each.next_us),
+                "definition": json.loads(each.definition) if each.definition else None,
             }
             for each in picture.repetitions
         ],

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from ratelimited_executor._core.durable.tasks import (
         BacklogRow,
         Beat,
+        ChangedRepetition,
         Claim,
         Claims,
         Duplicate,
@@ -50,7 +51,7 @@ class MemoryStore(TaskStore):
         self._clock: Clock | None = None
         self._user_count = 0
         self._changed = asyncio.Event()
-        self._cancel_count = 0  # calls that have cancelled a claimed task, or begun a pause
+        self._cancel_count = 0  # calls that have cancelled a claimed task, begun a pause, or changed a repetition
 
     async def open(self, clock: Clock) -> None:
         if not self._user_count:
@@ -104,8 +105,7 @@ class MemoryStore(TaskStore):
         return self._table.revive(queue, functions)
 
     async def pause(self, pause: Pause, until_us: int | None) -> None:
-        self._changed.set()
-        self._cancel_count += 1
+        self._tell_change()
         self._table.pause(self._now_us(), pause, until_us)
 
     async def resume(self, pause: Pause) -> bool:
@@ -120,7 +120,26 @@ class MemoryStore(TaskStore):
         return self._table.place(self._now_us(), owner, occurrences)
 
     async def repetitions(self) -> list[RepetitionRow]:
-        return self._table.repetitions()
+        return self._table.repetitions(self._now_us())
+
+    async def changed_repetitions(self, queue: str) -> list[ChangedRepetition]:
+        return self._table.changed_repetitions(queue)
+
+    async def save_repetition(
+        self, name: str, *, definition: str, queue: str, function: str, schedule: str
+    ) -> bool | None:
+        self._tell_change()
+        return self._table.save_repetition(
+            self._now_us(), name, definition=definition, queue=queue, function=function, schedule=schedule
+        )
+
+    async def pause_repetition(self, name: str, until_us: int | None) -> bool | None:
+        self._tell_change()
+        return self._table.pause_repetition(self._now_us(), name, until_us)
+
+    async def skip_repetition(self, name: str) -> int | None:
+        self._tell_change()
+        return self._table.skip_repetition(self._now_us(), name)
 
     async def forget(self, names: Sequence[str]) -> int:
         self._changed.set()
@@ -152,6 +171,10 @@ class MemoryStore(TaskStore):
         self._user_count -= 1
         if not self._user_count:
             self._clock = None
+
+    def _tell_change(self) -> None:
+        self._changed.set()
+        self._cancel_count += 1
 
     def _now_us(self) -> int:
         if self._clock is None:

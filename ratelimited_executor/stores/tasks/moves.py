@@ -20,7 +20,7 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, TypeVar
 
 from ratelimited_executor._core.durable.pauses import ENDED, MOVED_MAX, Pauses, pause_rows
-from ratelimited_executor._core.durable.table import REMEMBERED_US, is_outdated, is_past, vouched
+from ratelimited_executor._core.durable.table import REMEMBERED_US, vouched
 from ratelimited_executor._core.durable.tasks import (
     Beat,
     Claimed,
@@ -28,10 +28,7 @@ from ratelimited_executor._core.durable.tasks import (
     DurableState,
     End,
     LaneRow,
-    Placed,
-    Placement,
     Ref,
-    RepetitionRow,
     TaskRow,
     backlog_rows,
     key_from,
@@ -41,14 +38,14 @@ from ratelimited_executor.stores.tasks.unique import parts_of
 
 if TYPE_CHECKING:
     from ratelimited_executor._core.durable.pauses import Pause, PauseRow
-    from ratelimited_executor._core.durable.tasks import BacklogRow, Claim, Duplicate, NewTask, Occurrence, TaskOutcome
+    from ratelimited_executor._core.durable.tasks import BacklogRow, Claim, Duplicate, NewTask, TaskOutcome
     from ratelimited_executor.stores.tasks.unique import HolderChange, UniquePart
 
 T = TypeVar("T")
 Rows: TypeAlias = list[tuple[Any, ...]]
 Moves: TypeAlias = Generator[tuple[str, "Sequence[tuple[Any, ...]] | Together"], Rows, T]
 
-__all__ = ["Moves", "Together", "backlog", "beat", "cancel", "cancelled", "claim", "counts", "find", "finish", "forget", "join", "lanes", "leave", "pause", "pauses", "place", "put", "repetitions", "requeue", "resume", "revive", "rows", "start"]  # fmt: skip
+__all__ = ["Moves", "Together", "backlog", "beat", "cancel", "cancelled", "claim", "counts", "find", "finish", "join", "lanes", "leave", "pause", "pauses", "put", "requeue", "resume", "revive", "rows", "start"]  # fmt: skip
 
 _BATCH: Final = 1000
 """Maximum tasks of one kind that a claim makes ready, or deletes as expired; the next claim continues."""
@@ -373,33 +370,6 @@ def pauses(now_us: int) -> Moves[list[PauseRow]]:
     return pause_rows(found, now_us)
 
 
-def place(now_us: int, owner: str, occurrences: Sequence[Occurrence]) -> Moves[list[Placed]]:
-    """Put the next occurrences of repetitions."""
-    placed = []
-    for each in occurrences:
-        one = yield from _place_one(now_us, owner, each)
-        placed.append(one)
-    return placed
-
-
-def repetitions() -> Moves[list[RepetitionRow]]:
-    """List repetitions."""
-    found = yield "repetitions", [()]
-    return [
-        RepetitionRow(
-            name=name, queue=queue, function=function, schedule=schedule, id=task_id, due_us=due_us, is_declared=bool(is_declared)
-        )
-        for name, queue, function, schedule, task_id, due_us, is_declared in found
-    ]  # fmt: skip
-
-
-def forget(now_us: int, names: Sequence[str]) -> Moves[int]:
-    """Delete repetitions."""
-    found = yield "forget", [(name,) for name in sorted(set(names))]
-    yield from cancel(now_us, [task_id for (task_id,) in found], is_waiting=True)
-    return len(found)
-
-
 def find(ids: Sequence[str]) -> Moves[list[TaskRow | None]]:
     """Look tasks up by their ids."""
     found = yield "find", [(task_id,) for task_id in ids]
@@ -528,38 +498,6 @@ def _delete_expired(now_us: int) -> Moves[int]:
         yield from _settle(now_us, lanes)
         count += len(deleted)
     return count
-
-
-def _place_one(now_us: int, owner: str, asked: Occurrence) -> Moves[Placed]:
-    """Put the next occurrence of one repetition."""
-    task = asked.task
-    [known] = yield "lock_repetition", [(asked.name,)]
-    declarer, since_us, spec, last_spec, last_id, last_due_us, placed_us = known
-    is_others = declarer != owner and bool((yield "owner", [(declarer,)]))
-    if is_others and spec != asked.spec and since_us >= asked.since_us:
-        return Placed(Placement.SUPERSEDED, last_id, last_due_us)
-    is_other = is_outdated(asked, last_spec, placed_us, now_us)
-    is_dropped = False
-    if is_other:
-        [state] = yield from cancel(now_us, [last_id], is_waiting=True)
-        is_dropped = state not in (None, DurableState.CLAIMED, DurableState.DEAD)
-    found = yield "state_of", [(last_id,)]
-    is_open = bool(found) and found[0][1] != DurableState.DEAD
-    if is_open and (last_id == task.id or (not is_other and last_due_us > (task.due_us or 0))):
-        placement = Placement.PLACED
-    elif is_open and not asked.allow_overlap:
-        placement = Placement.BUSY
-    elif is_past(asked, last_id, last_due_us, is_other, is_dropped):
-        placement = Placement.PAST
-    else:
-        [is_put] = yield from put(now_us, [task])
-        placement = Placement.PLACED if is_put else Placement.PAST
-        last_spec, last_id, last_due_us, placed_us = asked.spec, task.id, task.due_us, now_us
-    declared = (declarer, since_us) if is_others and since_us >= asked.since_us else (owner, asked.since_us)
-    row = (*declared, asked.spec, last_spec, last_id, last_due_us, placed_us)
-    if row != known:
-        yield "declare", [(*row, task.queue, task.name, asked.schedule, asked.name)]
-    return Placed(placement, last_id, last_due_us)
 
 
 def _cancel_one(task_id: str, *, is_waiting: bool) -> Moves[DurableState | None]:

@@ -186,4 +186,4 @@ update durable_tasks set state = 1 where number = any(array(select due_number fr
 -- name: lock_repetition
 insert into durable_repetitions (name) values ($1)
 on conflict (name) do update set name = excluded.name
-returning owner, since_us, spec, last_spec, last_id, last_due_us, placed_us
+returning owner, since_us, spec, queue, function, schedule, last_spec, last_id, last_due_us, placed_us, definition, is_saved, until_us, changed_us

@@ -40,6 +40,7 @@ from ratelimited_executor.stores.tasks.redis_layout import (
     VERSION,
     answers_of,
     arguments_of,
+    changed_of,
     function_of,
     held_of,
     key_of,
@@ -63,6 +64,7 @@ if TYPE_CHECKING:
     from ratelimited_executor._core.durable.pauses import Pause, PauseRow
     from ratelimited_executor._core.durable.tasks import (
         BacklogRow,
+        ChangedRepetition,
         Claim,
         Claimed,
         Duplicate,
@@ -85,7 +87,9 @@ _WAKE_SECONDS: Final = 0.005  # between two wake-ups by other processes
 _PING_SECONDS: Final = 5.0  # of silence, after which the listener pings its server
 _CHECK_SECONDS: Final = 60.0  # between two checks of the server's settings
 _USER_CALLS_MAX: Final = 16  # calls of users at a time: each takes a connection, and runners need some of the client's
-_OF_RUNNERS: Final = frozenset({"join", "beat", "leave", "claim", "start", "finish", "cancelled", "revive", "pauses"})
+_OF_RUNNERS: Final = frozenset(
+    {"join", "beat", "leave", "claim", "start", "finish", "cancelled", "revive", "pauses", "changed_repetitions"}
+)
 _RECONNECT_SECONDS: Final = 1.0  # between two attempts to listen
 _CANCELLED: Final = (b"cancelled", "cancelled")  # messages that a claimed task was cancelled; a client may decode them
 
@@ -235,9 +239,7 @@ class RedisStore(TaskStore):
         return revived
 
     async def pause(self, pause: Pause, until_us: int | None) -> None:
-        await self._run("pause", pause.text, -1 if until_us is None else until_us)
-        self._cancel_count += 1
-        self._changed.set()
+        await self._change_told("pause", pause.text, -1 if until_us is None else until_us)
 
     async def resume(self, pause: Pause) -> bool:
         return bool(await self._change("pause", pause.text, ENDED))
@@ -251,6 +253,24 @@ class RedisStore(TaskStore):
 
     async def repetitions(self) -> list[RepetitionRow]:
         return repetitions_of(*await self._run("repetitions"))
+
+    async def changed_repetitions(self, queue: str) -> list[ChangedRepetition]:
+        return changed_of(await self._run("changed_repetitions", queue))
+
+    async def save_repetition(
+        self, name: str, *, definition: str, queue: str, function: str, schedule: str
+    ) -> bool | None:
+        called = function_of(function, 1)  # the first occurrence has its version
+        answer = await self._change_told("save_repetition", name, definition, queue, called, schedule)
+        return None if answer < 0 else bool(answer)
+
+    async def pause_repetition(self, name: str, until_us: int | None) -> bool | None:
+        answer = await self._change_told("pause_repetition", name, -1 if until_us is None else until_us)
+        return None if answer < 0 else bool(answer)
+
+    async def skip_repetition(self, name: str) -> int | None:
+        due_us: int | None = await self._change_told("skip_repetition", name)
+        return due_us
 
     async def forget(self, names: Sequence[str]) -> int:
         return int(await self._change("forget", tuple(names))) if names else 0
@@ -321,6 +341,12 @@ class RedisStore(TaskStore):
         """Run a script after which tasks may be claimable."""
         answer = await self._run(name, *values)
         self._changed.set()
+        return answer
+
+    async def _change_told(self, name: str, *values: Any) -> Any:
+        """Run a script of which runners learn at once, as of a cancellation."""
+        answer = await self._change(name, *values)
+        self._cancel_count += 1
         return answer
 
     async def _run(self, name: str, *values: Any) -> Any:

@@ -10,11 +10,11 @@
 needs_no_memory()
 local now, count = clock(), 0
 for _, name in ipairs(args.names) do
-  local text = redis.call('HGET', keys.repetitions, name)
-  if text then
-    local _, _, _, _, _, _, _, _, _, last_id = unpacked(REPETITION, text)
+  local row, known = repetition_at(name)
+  if known then
     redis.call('HDEL', keys.repetitions, name)
-    drop_waiting(last_id, now)
+    redis.call('HDEL', keys.operated, name)
+    drop_waiting(row.last_id, now)
     count = count + 1
   end
 end

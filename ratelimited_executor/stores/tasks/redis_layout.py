@@ -8,9 +8,11 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
 from ratelimited_executor._core.durable.pauses import KEPT_US, pause_rows
-from ratelimited_executor._core.durable.table import REMEMBERED_US
+from ratelimited_executor._core.durable.repetitions import RepetitionRecord, repetition_row
 from ratelimited_executor._core.durable.tasks import (
     NO_KEY,
+    REMEMBERED_US,
+    ChangedRepetition,
     Claimed,
     Duplicate,
     DurableState,
@@ -19,7 +21,6 @@ from ratelimited_executor._core.durable.tasks import (
     Placed,
     Placement,
     Ref,
-    RepetitionRow,
     TaskRow,
     key_from,
 )
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from ratelimited_executor._core.durable.pauses import PauseRow
-    from ratelimited_executor._core.durable.tasks import NewTask, Occurrence, TaskOutcome, Turns
+    from ratelimited_executor._core.durable.tasks import NewTask, Occurrence, RepetitionRow, TaskOutcome, Turns
 
 __all__ = [
     "KEYS",
@@ -38,6 +39,7 @@ __all__ = [
     "PartRecord",
     "answers_of",
     "arguments_of",
+    "changed_of",
     "function_of",
     "held_of",
     "key_of",
@@ -59,6 +61,7 @@ VERSION: Final = 1  # of the layout
 KEYS: Final = (
     "store", "ids", "tasks", "bodies", "ready", "scheduled", "heads", "behind", "claimed", "cancelled", "started", "expiring", "unknown",
     "dead", "lanes", "crowded", "owners", "ended", "repetitions", "turns", "unique", "pauses", "paused",
+    "operated",
 )  # fmt: skip
 _NEW: Final = struct.Struct("<BddII")
 _UNIQUE: Final = struct.Struct("<IdBBd")
@@ -75,6 +78,7 @@ _SIGN: Final = 1 << 63
 _ALL: Final = (1 << 64) - 1
 _PLACEMENTS: Final = tuple(Placement)
 _REPETITION: Final = struct.Struct("<ddd")
+_OPERATED: Final = struct.Struct("<Bdd")
 _PAUSE: Final = struct.Struct("<ddd")
 _PAUSED: Final = "-"  # before the function of a paused task
 _ENDS: Final = {end: number for number, end in enumerate(End)}
@@ -106,9 +110,14 @@ _FIELDS: Final[dict[str, dict[str, Any]]] = {
     "pause": {"what": str, "until_us": int},
     "pauses": {},
     "place": {
-        "owner": str, "name": str, "since_us": int, "spec": str, "schedule": str, "allow_overlap": bool, "task": bytes,
+        "owner": str, "name": str, "since_us": int, "spec": str, "schedule": str, "allow_overlap": bool,
+        "definition": str, "is_saved": bool, "task": bytes,
     },
     "repetitions": {},
+    "changed_repetitions": {"queue": str},
+    "save_repetition": {"name": str, "definition": str, "queue": str, "called": str, "schedule": str},
+    "pause_repetition": {"name": str, "until_us": int},
+    "skip_repetition": {"name": str},
     "forget": {"names": tuple},
     "find": {"ids": tuple},
     "rows": {"state": int, "after": int, "limit": int, "size": int},
@@ -203,8 +212,8 @@ def _priority_of(rank: bytes) -> float:
 
 def place_of(owner: str, occurrence: Occurrence) -> tuple[Any, ...]:
     """Return the arguments of the script ``place``."""
-    name, task, schedule, spec, since_us, allow_overlap = occurrence
-    return owner, name, since_us, spec, schedule, allow_overlap, _new(task)
+    name, task, schedule, spec, since_us, allow_overlap, definition, is_saved = occurrence
+    return owner, name, since_us, spec, schedule, allow_overlap, definition, is_saved, _new(task)
 
 
 def placed_of(answer: Sequence[Any]) -> Placed:
@@ -213,19 +222,28 @@ def placed_of(answer: Sequence[Any]) -> Placed:
     return Placed(_PLACEMENTS[number], task_id.decode(), due_us)
 
 
-def repetitions_of(records: Sequence[bytes], owners: Sequence[bytes]) -> list[RepetitionRow]:
-    """Read repetitions, given as names and records."""
+def repetitions_of(now_us: int, owners: Sequence[bytes], *found: Any) -> list[RepetitionRow]:
+    """Read repetitions, given as names and records; an older release writes no second record."""
     rows = []
-    for name, record in sorted(zip(records[::2], records[1::2], strict=True)):
-        _, due, _ = _REPETITION.unpack_from(record)
-        owner, _, queue, function, schedule, _, task_id, _ = record[_REPETITION.size :].split(b"\0")
-        rows.append(
-            RepetitionRow(
-                name=name.decode(), queue=queue.decode(), function=function.decode().partition(" ")[2],
-                schedule=schedule.decode(), id=task_id.decode(), due_us=int(due), is_declared=owner in owners,
-            )
+    for name, record, operated, is_waiting in sorted(zip(*[iter(found)] * 4, strict=True)):
+        since, due, placed = map(int, _REPETITION.unpack_from(record))
+        owner, spec, queue, function, schedule, last_spec, task_id, _ = record[_REPETITION.size :].decode().split("\0")
+        is_saved, changed, until = _OPERATED.unpack_from(operated or bytes(_OPERATED.size))
+        known = RepetitionRecord(
+            owner, since, spec, queue, function.partition(" ")[2], schedule, last_spec, task_id, due, placed,
+            operated[_OPERATED.size :].decode(), is_saved, None if until < 0 else int(until), int(changed),
         )  # fmt: skip
+        is_declared = owner.encode() in owners
+        rows.append(repetition_row(name.decode(), known, now_us, is_declared=is_declared, is_waiting=bool(is_waiting)))
     return rows
+
+
+def changed_of(found: Sequence[Any]) -> list[ChangedRepetition]:
+    """Read repetitions that users have changed."""
+    return [
+        ChangedRepetition(name.decode(), definition.decode(), changed_us)
+        for name, definition, changed_us in sorted(zip(*[iter(found)] * 3, strict=True))
+    ]
 
 
 def pauses_of(now_us: int, records: Sequence[bytes]) -> list[PauseRow]:

@@ -7,17 +7,18 @@
 --   name, since_us        the name of the repetition; when its process began to declare it
 --   spec, schedule        its declaration; its times, as text
 --   allow_overlap         true to put it although the previous one has not ended
+--   definition, is_saved  what it puts; true if it was saved
 --   task                  as for `redis_put.lua`, with a time
 --
--- REPLY: the outcome; id and due time of the occurrence that was placed last.
+-- REPLY: the outcome; id and due time of the occurrence that was placed last, or the end of the pause.
 
 local now = clock()
 local _, due, expires, length, body_length, is_blocking, is_named, id, lane, rank, queue, called, key = unpacked('<BddI4I4' .. FACTS, args.task)
-local known = redis.call('HGET', keys.repetitions, args.name)
-local row = known and {unpacked(REPETITION, known)} or {0, 0, 0, '', '', '', '', '', '', ''}
-local since, last_due, placed, declarer, spec, _, _, _, last_spec, last_id = unpack(row)
-local is_others = declarer ~= args.owner and redis.call('HEXISTS', keys.owners, declarer) == 1
-if is_others and spec ~= args.spec and since >= args.since_us then return {AS_SUPERSEDED, last_id, last_due} end
+local row, known = repetition_at(args.name)
+if args.is_saved and (row.saved == 0 or row.definition ~= args.definition) then return {AS_SUPERSEDED, '', 0} end
+local is_others = row.owner ~= args.owner and redis.call('HEXISTS', keys.owners, row.owner) == 1
+if is_others and row.spec ~= args.spec and row.since >= args.since_us then return {AS_SUPERSEDED, row.last_id, row.last_due} end
+local record, operated = repetition_texts(row)
 
 local function put()
   if numbers_of({id})[1] or redis.call('ZMSCORE', keys.ended, id)[1] then return AS_PAST end
@@ -32,27 +33,30 @@ local function put()
 end
 
 local function placement()
-  local is_other = last_spec ~= args.spec or now < placed - REMEMBERED_US
-  local is_dropped = is_other and drop_waiting(last_id, now)
+  if is_before(due, row.till) then return AS_PAUSED end
+  local is_other = row.last_spec ~= args.spec or now < row.placed - REMEMBERED_US
+  local is_dropped = is_other and drop_waiting(row.last_id, now)
   if is_dropped then write_all() end
-  local number = numbers_of({last_id})[1]
+  local number = numbers_of({row.last_id})[1]
   if number and tasks[number][STATE] ~= DEAD then
-    if last_id == id or not is_other and last_due > due then return AS_PLACED end
+    if row.last_id == id or not is_other and row.last_due > due then return AS_PLACED end
     if not args.allow_overlap then return AS_BUSY end
   end
-  if id == last_id then
+  if id == row.last_id then
     if not is_dropped then return AS_PAST end
-  elseif not is_other and due <= last_due then
+  elseif not is_other and due <= row.last_due then
     return AS_PAST
   end
-  last_spec, last_id, last_due, placed = args.spec, id, due, now
+  row.last_spec, row.last_id, row.last_due, row.placed = args.spec, id, due, now
   return put()
 end
 
 local how = placement()
-if not (is_others and since >= args.since_us) then declarer, since = args.owner, args.since_us end
-local text = pack(REPETITION, since, last_due, placed, declarer, args.spec, queue, called, args.schedule, last_spec, last_id)
+if not (is_others and row.since >= args.since_us) then row.owner, row.since = args.owner, args.since_us end
+row.spec, row.queue, row.called, row.schedule = args.spec, queue, called, args.schedule
+row.saved, row.definition = args.is_saved and 1 or 0, args.definition
 write_all()
-if text ~= known then redis.call('HSET', keys.repetitions, args.name, text) end
+local new_record, new_operated = repetition_texts(row)
+if not known or record ~= new_record or operated ~= new_operated then write_repetition(args.name, row) end
 if how == AS_PLACED then tell() end
-return {how, last_id, last_due}
+return {how, row.last_id, how == AS_PAUSED and math.max(row.till, 0) or row.last_due}

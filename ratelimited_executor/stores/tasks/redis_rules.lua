@@ -32,6 +32,7 @@
 --   paused     a sorted set: number -> its pause's number, of those that are PAUSED: their records are UNKNOWN, with the pause's
 --              number as their owner, and '-' before their function, so that nothing else revives them. Processes of an older
 --              release do not write it: a claim that puts tasks back drops those that are gone
+--   operated   a hash: name of a repetition -> what processes of an older release do not know of it; counts only beside its record
 
 -- A record: its head, which changes; its facts, as the client has written them; its error, to the end.
 local HEAD, HEAD_SIZE, FACTS = '<BBBddddI4I4dd', 59, 'BBssc8sss'
@@ -41,6 +42,7 @@ local BLOCKING, NAMED, ID, LANE, RANK, QUEUE, FUNCTION, KEY, ERROR = 12, 13, 14,
 -- Of a repetition: since when it is declared so; due time of the last occurrence, and when that was placed; who declares it; what; queue, function, schedule; what
 -- the last occurrence was placed by; its id.
 local REPETITION = '<dddsssssss'
+local OPERATED = '<Bdd'  -- whether it was saved; when users changed it last; end of its pause, as of a pause; the definition is the rest
 local PAUSE = '<ddd'  -- number, since, until (-1 if it does not end, 0 if it was ended)
 local LANE_RECORD, NO_HEAD = '<c8d', string.rep('\0', 8)
 local OWNER_RECORD = '<ddd'  -- number, lease, seen
@@ -436,4 +438,42 @@ local function cancelled_of(owner)  -- numbers and tokens of an owner's claims t
   local answer, numbers = {}, numbers_there('cancelled', owned_in('cancelled', owner))
   for index, number in ipairs(numbers) do answer[index] = number .. pack('>d', tasks[number][TOKEN]) end
   return table.concat(answer)
+end
+
+-- Repetitions.
+
+local function repetition_at(name)  -- and true if it is known
+  local known, row, from = redis.call('HGET', keys.repetitions, name), {}, nil
+  local text = known or pack(REPETITION, 0, 0, 0, '', '', '', '', '', '', '')
+  row.since, row.last_due, row.placed, row.owner, row.spec, row.queue, row.called, row.schedule, row.last_spec, row.last_id = unpacked(REPETITION, text)
+  text = known and redis.call('HGET', keys.operated, name) or pack(OPERATED, 0, 0, 0)
+  row.saved, row.changed, row.till, from = unpacked(OPERATED, text)
+  row.definition = sub(text, from)
+  return row, known and true
+end
+
+local function repetition_texts(row)
+  local known = pack(REPETITION, row.since, row.last_due, row.placed, row.owner, row.spec, row.queue, row.called, row.schedule, row.last_spec, row.last_id)
+  return known, pack(OPERATED, row.saved, row.changed, row.till) .. row.definition
+end
+
+local function write_repetition(name, row)
+  local known, operated = repetition_texts(row)
+  redis.call('HSET', keys.repetitions, name, known)
+  redis.call('HSET', keys.operated, name, operated)
+end
+
+local function drop_occurrence(row, now)  -- as if it had not been placed, but those before it had been
+  if drop_waiting(row.last_id, now) then row.last_due, row.last_id = row.last_due - 1, '' end
+end
+
+local function is_before(time, till)  -- as of pauses
+  return till < 0 or time < till
+end
+
+local function write_change(name, row, now)  -- by users
+  row.changed = math.max(now, row.changed + 1)
+  write_all()
+  write_repetition(name, row)
+  tell('cancelled')
 end

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from ratelimited_executor._core.durable.tasks import DurableState
 from ratelimited_executor.abc import TaskStore
-from ratelimited_executor.stores.tasks import moves
+from ratelimited_executor.stores.tasks import moves, repetitions
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from ratelimited_executor._core.durable.tasks import (
         BacklogRow,
         Beat,
+        ChangedRepetition,
         Claim,
         Claims,
         Duplicate,
@@ -126,9 +127,7 @@ class SQLStore(TaskStore):
         return revived
 
     async def pause(self, pause: Pause, until_us: int | None) -> None:
-        await self._change(lambda now_us: moves.pause(now_us, pause, until_us), is_told=False)
-        self._cancel_count += 1
-        self._tell(is_cancel=True)
+        await self._change_told(lambda now_us: moves.pause(now_us, pause, until_us))
 
     async def resume(self, pause: Pause) -> bool:
         return await self._change(lambda now_us: moves.resume(now_us, pause))
@@ -137,13 +136,29 @@ class SQLStore(TaskStore):
         return await self._run(moves.pauses, caller=Caller.RUNNER, is_durable=False)
 
     async def place(self, owner: str, occurrences: Sequence[Occurrence]) -> list[Placed]:
-        return await self._change(lambda now_us: moves.place(now_us, owner, occurrences)) if occurrences else []
+        return await self._change(lambda now_us: repetitions.place(now_us, owner, occurrences)) if occurrences else []
 
     async def repetitions(self) -> list[RepetitionRow]:
-        return await self._run(lambda _: moves.repetitions(), caller=Caller.READER)
+        return await self._run(repetitions.repetitions, caller=Caller.READER)
+
+    async def changed_repetitions(self, queue: str) -> list[ChangedRepetition]:
+        program = repetitions.changed_repetitions
+        return await self._run(lambda _: program(queue), caller=Caller.RUNNER, is_durable=False)
+
+    async def save_repetition(
+        self, name: str, *, definition: str, queue: str, function: str, schedule: str
+    ) -> bool | None:
+        facts = {"definition": definition, "queue": queue, "function": function, "schedule": schedule}
+        return await self._change_told(lambda now_us: repetitions.save_repetition(now_us, name, **facts))
+
+    async def pause_repetition(self, name: str, until_us: int | None) -> bool | None:
+        return await self._change_told(lambda now_us: repetitions.pause_repetition(now_us, name, until_us))
+
+    async def skip_repetition(self, name: str) -> int | None:
+        return await self._change_told(lambda now_us: repetitions.skip_repetition(now_us, name))
 
     async def forget(self, names: Sequence[str]) -> int:
-        return await self._change(lambda now_us: moves.forget(now_us, names)) if names else 0
+        return await self._change(lambda now_us: repetitions.forget(now_us, names)) if names else 0
 
     async def find(self, ids: Sequence[str]) -> list[TaskRow | None]:
         return await self._run(lambda _: moves.find(ids), caller=Caller.READER)
@@ -168,6 +183,13 @@ class SQLStore(TaskStore):
             self._wake()
         if is_told:
             self._tell()
+        return result
+
+    async def _change_told(self, program: Program[T]) -> T:
+        """Run moves of which runners learn at once, as of a cancellation."""
+        result = await self._change(program, is_told=False)
+        self._cancel_count += 1
+        self._tell(is_cancel=True)
         return result
 
     def _wake(self) -> None:

@@ -40,8 +40,9 @@ _BUSY_WITH_USER: Final = (
     ": another connection is writing, or has written since the transaction began to read: begin it by BEGIN IMMEDIATE, and give "
     "the connection a busy timeout"
 )
-_HAS_CANCELLED: Final = (  # or paused
-    "select exists (select 1 from durable_tasks where state = 3 and is_cancelled = 1) or exists (select 1 from durable_pauses)"
+_HAS_CANCELLED: Final = (  # or paused; and a number that differs once a repetition has been changed
+    "select exists (select 1 from durable_tasks where state = 3 and is_cancelled = 1) or exists (select 1 from durable_pauses), "
+    "(select sum(changed_us % 4294967296) from durable_repetitions)"
 )
 _VERSIONS: Final = "create table if not exists durable_schema (version integer not null, least integer not null) strict"
 _SCHEMA: Final = read_schema("sqlite_schema.sql")
@@ -79,6 +80,7 @@ class SQLiteStore(SQLiteFile, SQLStore, TaskStore):
         self._turn = asyncio.Lock()
         self._reader: _Reader | None = None
         self._seen_version: int | None = None
+        self._seen_changes: int | None = None
 
     def twin(self) -> SQLiteStore:
         """Return another store over the same file, for another event loop."""
@@ -177,8 +179,9 @@ class SQLiteStore(SQLiteFile, SQLStore, TaskStore):
             [(version,)] = self._connection.execute("pragma data_version")
             is_changed = version != self._seen_version
             if is_changed:  # also while a cancelled task still runs
-                [(has_cancelled,)] = self._connection.execute(_HAS_CANCELLED)
-                self._cancel_count += has_cancelled
+                [(has_cancelled, changes)] = self._connection.execute(_HAS_CANCELLED)
+                self._cancel_count += has_cancelled or changes != self._seen_changes
+                self._seen_changes = changes
         self._seen_version = version
         return bool(is_changed)
 
@@ -223,9 +226,12 @@ class _Reader(SQLiteFile):
         return repr(self._store)
 
     async def run(self, program: Program[T]) -> T:
-        """Run moves that only read, and no clock."""
+        """Run moves that only read."""
         await self._open_file()
-        return await self._in_thread(lambda: self._in_transaction(lambda cursor: _play(cursor, program(0)), "normal"))
+        now_us = self._store._now_us()  # noqa: SLF001  # same module
+        return await self._in_thread(
+            lambda: self._in_transaction(lambda cursor: _play(cursor, program(now_us)), "normal")
+        )
 
     def _check(self, connection: Any) -> None:  # noqa: ARG002  # it is checked by its path
         self._store._check_file()  # noqa: SLF001  # same module

@@ -104,3 +104,9 @@ create table durable_pauses (
     since_us integer not null,
     until_us integer                          -- 0 if it was ended
 ) strict, without rowid;
+
+-- version: 6, for processes that know 1 or later
+alter table durable_repetitions add column definition text not null default '';  -- what it puts, as JSON
+alter table durable_repetitions add column is_saved integer not null default 0;  -- 0 if code declares it
+alter table durable_repetitions add column until_us integer default 0;  -- the end of its pause; 0 if there is none, null if it has no end
+alter table durable_repetitions add column changed_us integer not null default 0;  -- when users saved, paused, resumed or skipped it last

@@ -181,4 +181,5 @@ from durable_tasks where number in (
 -- name: lock_repetition
 -- the whole file is locked; a row that is there is not written
 insert into durable_repetitions (name) values ($1) on conflict (name) do nothing;
-select owner, since_us, spec, last_spec, last_id, last_due_us, placed_us from durable_repetitions where name = $1
+select owner, since_us, spec, queue, function, schedule, last_spec, last_id, last_due_us, placed_us, definition, is_saved, until_us, changed_us
+from durable_repetitions where name = $1

@@ -173,17 +173,25 @@ delete from durable_pauses where what = $1 and until_us <= $2
 
 -- name: declare
 update durable_repetitions set
-    owner = $1, since_us = $2, spec = $3, last_spec = $4, last_id = $5, last_due_us = $6, placed_us = $7, queue = $8,
-    function = $9, schedule = $10
-where name = $11
+    owner = $1, since_us = $2, spec = $3, queue = $4, function = $5, schedule = $6, last_spec = $7, last_id = $8, last_due_us = $9,
+    placed_us = $10, definition = $11, is_saved = $12, until_us = $13, changed_us = $14
+where name = $15
 
 -- name: forget
 delete from durable_repetitions where name = $1 returning last_id
 
 -- name: repetitions
-select name, queue, function, schedule, last_id, last_due_us,
-    case when exists (select 1 from durable_owners where durable_owners.owner = durable_repetitions.owner) then 1 else 0 end
+select name,
+    case when exists (select 1 from durable_owners where durable_owners.owner = durable_repetitions.owner) then 1 else 0 end,
+    case when exists (
+        select 1 from durable_tasks where durable_tasks.id = durable_repetitions.last_id and state not in (3, 5)
+    ) then 1 else 0 end,
+    owner, since_us, spec, queue, function, schedule, last_spec, last_id, last_due_us, placed_us, definition, is_saved, until_us, changed_us
 from durable_repetitions order by name
+
+-- name: changed_repetitions
+select name, case when is_saved = 1 then definition else '' end, changed_us from durable_repetitions
+where queue = $1 and changed_us > 0 order by name
 
 -- name: find
 select number, id, queue, name, version, body, state, put_us, due_us, priority, lane, "key", attempt_count, lost_count, owner,

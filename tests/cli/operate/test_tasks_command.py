@@ -158,6 +158,37 @@ def test_repetitions_are_listed_and_removed(path):
     assert (1, "--remove-repetition: 'daily' does not exist\n") == (status, error)
 
 
+def test_repetitions_are_saved_and_operated(path):
+    """A repetition is saved, changed, paused, resumed, run, skipped and removed by name, whatever code runs."""
+    save = ("--save-repetition", "mine", "--function", "mail", "--lane", "l", "--queue", "mails", "--repetitions")
+    times = ("--cron", "0 9 * * *", "--tz", "Europe/London", "--overlap", "allow", "--version", "2", "--priority", "3")
+    status, out, err = run(path, *save, *times, "--arguments", '["a", 1]')
+    assert (0, "") == (status, err)
+    row = r"mine +mail +0 9 \* \* \* \(Europe/London\) +saved; overlap: allow; no running process knows its function"
+    assert re.search(row, out)
+
+    def found():
+        [each] = json.loads(run(path, "--repetitions", "--json")[1])["repetitions"]
+        return each
+
+    assert ("mails", True, False, None) == tuple(found()[name] for name in ("queue", "saved", "declared", "next"))
+    definition = found()["definition"]
+    assert ('[["a",1],{}]', 2, 3.0, "l") == tuple(definition[name] for name in ("body", "version", "priority", "lane"))
+    assert 0 == run(path, *save, "--period", "1h", "--arguments", '{"to": "b"}', "--expires", "5m")[0]
+    assert ('[[],{"to":"b"}]', "every 1h") == (found()["definition"]["body"], found()["times"])
+    assert 0 == run(path, "--pause-repetition", "mine", "--until", "2999-01-31T18:00+01:00")[0]
+    assert (True, "2999-01-31T17:00:00+00:00") == (found()["paused"], found()["until"])
+    assert "paused, ends in" in run(path, "--repetitions")[1]
+    assert (0, 1) == (run(path, "--resume-repetition", "mine")[0], run(path, "--resume-repetition", "mine")[0])
+    before = counts(path)["behind"]
+    assert 0 == run(path, "--run-repetition", "mine")[0]
+    assert before + 1 == counts(path)["behind"]
+    assert (1, "--skip-repetition: no occurrence of 'mine' waits\n") == run(path, "--skip-repetition", "mine")[::2]
+    assert (0, "") == run(path, "--remove-repetition", "mine")[::2]
+    for verb in ("pause", "resume", "skip", "run"):
+        assert (1, f"--{verb}-repetition: 'mine' does not exist\n") == run(path, f"--{verb}-repetition", "mine")[::2]
+
+
 @pytest.mark.real_time("the command runs in a thread, beside a process that declares the repetition")
 async def test_removing_a_repetition_that_is_declared_is_told(path):
     """A repetition that a running process declares is removed, with a notice that the process puts it back."""
@@ -250,7 +281,12 @@ def test_selected_tasks_are_repaired(path):
     [
         ("--cancel-all", "needs --state"), ("--pause --resume --lane l", "exclude each other"), ("--pause", "need --function"),
         ("--dry-run", "needs --requeue-dead"), ("--until 2999-01-01", "needs --pause"), ("--function f", "a selection of tasks needs"),
-        ("--pause --lane l --until tomorrow", "must be a time such as"),
+        ("--pause --lane l --until tomorrow", "must be a time such as"), ("--save-repetition r --period 1h", "needs --function"),
+        ("--save-repetition r --function f", "--period or --cron"), ("--overlap skip", "need --save-repetition"),
+        ("--save-repetition r --function f --period 1h --arguments x", "must be JSON"),
+        ("--save-repetition r --function f --period 1h --arguments 1", "must be a list or an object"),
+        ("--save-repetition r --function f --cron x", "must be a cron expression"), ("--until 2999-01-01", "--pause-repetition"),
+        ("--save-repetition r --function f --period 1h --overlap queue --lane l", "takes no lane="),
     ],
 )  # fmt: skip
 def test_options_that_do_not_fit_are_refused(path, options, words):

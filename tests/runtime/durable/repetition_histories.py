@@ -7,7 +7,9 @@ period, an argument and a run time of its own, or not at all. Checked are:
 - no occurrence starts of a release of which no process runs any more, or that declares the repetition otherwise; what
   was claimed before that, or until a lease has ended, may still start;
 - runs do not overlap, except in processes that were killed;
-- a cancelled occurrence does not start after that, while no other release runs;
+- a cancelled or skipped occurrence does not start after that, while no other release runs;
+- during a pause of the repetition, no occurrence starts that was not claimed when the pause began;
+- of a repetition that is saved, nothing starts that was not claimed when it was changed or removed;
 - none is lost: in the end, a process that runs alone starts one at each multiple of its period.
 
     python -m tests.runtime.durable.repetition_histories --histories 10000
@@ -16,6 +18,7 @@ period, an argument and a run time of its own, or not at all. Checked are:
 import argparse
 import asyncio
 import itertools
+import math
 import random
 from collections import Counter
 from dataclasses import dataclass, field
@@ -65,6 +68,10 @@ class Process:
         async def tick(number):
             await self.world.run(self, number)
 
+        @self.tasks.task
+        async def saved(number):
+            self.world.run_saved(number)
+
         self.tick = tick
         if release.period is not None:
             self.tasks.repeat(tick, release.number, period=release.period, name="tick")
@@ -89,6 +96,11 @@ class World:
         self.running: list[tuple[Process, str]] = []
         self.outside: set[str] = set()  # occurrences that were claimed when their repetition was removed
         self.times: list[tuple[float, int]] = []
+        self.operator = DurableTasks(store)
+        self.pause_end = -math.inf  # by the wall clock
+        self.paused: set[str] = set()  # occurrences that were claimed when the pause began
+        self.saved: int | None = 0  # the number of the definition; None while it is changed
+        self.former: set[str] = set()  # occurrences of earlier definitions that were claimed
 
     def _next_release(self, number: int) -> Release:
         period = self.draw.choice((2.0, 5.0, 10.0, 10.0, 30.0))
@@ -115,12 +127,14 @@ class World:
         if self.started[id] > 1 + self.excused[id]:
             tell(f"{id} started {self.started[id]} times")
         since = now - self.in_force.get(number, -1000.0)
-        if since > AHEAD + 2 * LEASE and not self.excused[id]:
+        if since > AHEAD + 2 * LEASE and not self.excused[id] and id not in self.outside:
             tell(f"{id} of release {number} started {since:.1f} s after that was in force")
         if id not in self.outside and any(
             not each.is_killed and other not in self.outside for each, other in self.running
         ):
             tell(f"{id} overlaps another")
+        if self.wall() < self.pause_end and id not in self.paused:
+            tell(f"{id} started during a pause")
         if id in self.cancelled and now > self.cancelled[id] + 0.1:
             tell(f"{id} started after it was cancelled")
         self.running.append((process, id))
@@ -128,6 +142,16 @@ class World:
             await asyncio.sleep(self.releases[number].seconds)
         finally:
             self.running.remove((process, id))
+
+    def run_saved(self, number) -> None:
+        """Run an occurrence of the saved repetition, and check its laws."""
+        id = current_task().id
+        self.history.starts += 1
+        self.started[id] += 1
+        if self.saved is not None and number != self.saved and id not in self.former:
+            self.history.wrong.append(f"{id} of definition {number} started, and {self.saved} is saved")
+        if self.started[id] > 1 + self.excused[id] and id not in self.former:
+            self.history.wrong.append(f"{id} started {self.started[id]} times")
 
     async def process(self, release, life: float, end: str) -> None:
         """Run one process for a while, then stop or kill it."""
@@ -168,7 +192,9 @@ class World:
         draw = self.draw
         while self.loop.time() < SECONDS:
             await asyncio.sleep(draw.expovariate(0.08))
-            event = draw.choice(("release", "release", "cancel", "cancel", "remove"))
+            event = draw.choice(
+                ("release", "release", "cancel", "cancel", "remove", "skip", "hold", "hold", "save", "save")
+            )
             self.history.events[event] += 1
             if event == "release":
                 self.release = self._next_release(len(self.releases))
@@ -179,13 +205,62 @@ class World:
                         await draw.choice(self.alive).tasks.cancel(row.id)
                         and row.id not in self.started
                         and len(self.current) == 1
+                        and not self.wall() < self.pause_end < math.inf
                     ):
                         self.cancelled[row.id] = self.loop.time()
             elif event == "remove" and self.alive:
+                self.pause_end = -math.inf
                 for each in self.alive:
                     await each.tasks.remove_repetition("tick")
                 self.cancelled.clear()  # it is another repetition if it is declared again
-                self.outside.update([row.id for row in await self.store.rows(DurableState.CLAIMED)])
+                self.outside.update(await self.claimed())
+            elif event in ("skip", "hold", "save"):
+                await getattr(self, event)()
+
+    def wall(self) -> float:
+        """Return the time of the store."""
+        return self.operator._clock.wall()
+
+    async def claimed(self) -> set[str]:
+        """Return the ids of claimed tasks."""
+        return {row.id for row in await self.store.rows(DurableState.CLAIMED)}
+
+    async def is_known(self) -> bool:
+        """True if the store has the repetition that releases declare."""
+        return "tick" in {row.name for row in await self.operator.repetitions()}
+
+    async def skip(self) -> None:
+        """Skip the next occurrence."""
+        due = await self.operator.skip_repetition("tick") if await self.is_known() else None
+        id = f"tick@{due:%Y-%m-%dT%H:%M:%S.%fZ}" if due else ""
+        if due and id not in self.started and len(self.current) == 1 and not self.wall() < self.pause_end < math.inf:
+            self.cancelled[id] = self.loop.time()
+
+    async def hold(self) -> None:
+        """Pause the repetition, with an end or without, or resume it."""
+        if not await self.is_known():
+            return
+        if self.wall() < self.pause_end:
+            self.pause_end = -math.inf
+            await self.operator.resume_repetition("tick")
+            return
+        until = self.draw.choice((None, self.wall() + self.draw.uniform(1, 30)))
+        await self.operator.pause_repetition("tick", until)
+        self.paused = await self.claimed()
+        self.pause_end = math.inf if until is None else until
+        if until is not None:  # resumed before that end, it may place again what was skipped or cancelled
+            self.cancelled.clear()
+
+    async def save(self) -> None:
+        """Save another repetition with another definition, or remove it."""
+        number = (self.saved or 0) + 1
+        self.saved = None
+        if self.draw.random() < 0.3:
+            await self.operator.remove_repetition("saved")
+        else:
+            await self.operator.save_repetition("saved", number, period=self.draw.choice((2.0, 5.0, 10.0)))
+        self.former |= await self.claimed()
+        self.saved = number
 
     async def keep(self) -> None:
         """Start one process after the other."""
@@ -197,13 +272,15 @@ class World:
 
     async def live(self) -> History:
         """Play the history, and let a process run alone in the end."""
-        opened = DurableTasks(self.store)
-        async with opened:
+        async with self.operator as operator:
             noting = asyncio.ensure_future(self.noting())
             async with asyncio.TaskGroup() as group:
                 group.create_task(self.disturb())
                 for _ in range(3):
                     group.create_task(self.keep())
+            if await self.is_known():
+                await operator.resume_repetition("tick")
+            self.pause_end = -math.inf
             last = Release(len(self.releases), 5.0, 0.1)
             self.releases.append(last)
             await self.process(last, QUIET, "stop")

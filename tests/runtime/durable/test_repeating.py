@@ -236,9 +236,9 @@ async def test_retries_are_a_part_of_the_run(process):
 
 
 async def test_runs_overlap_if_they_may(store):
-    """With ``allow_overlap=True`` each occurrence starts at its time."""
+    """With ``overlap="allow"`` each occurrence starts at its time."""
     process = Process(store)
-    process.tasks.repeat(process.note, "tick", 25.0, period=10, allow_overlap=True)
+    process.tasks.repeat(process.note, "tick", 25.0, period=10, overlap="allow")
     await process.run(95)
     times = [when for _, when in process.ran]
     assert [10.0] * (len(times) - 1) == [b - a for a, b in zip(times, times[1:], strict=False)]

@@ -5,9 +5,10 @@ from collections import Counter
 
 import pytest
 
-from ratelimited_executor._core.durable import table
+from ratelimited_executor._core.durable import repetitions
+from ratelimited_executor._core.durable.repetitions import RepetitionTable
 from ratelimited_executor._core.durable.table import TaskTable
-from ratelimited_executor._core.durable.tasks import Placement
+from ratelimited_executor._core.durable.tasks import Placed, Placement
 from ratelimited_executor.durable import MemoryStore, SQLiteStore
 
 from ...helpers import skip_without_apsw
@@ -26,7 +27,7 @@ def test_laws_of_repetitions() -> None:
         events += history.events
         starts += history.starts
     assert starts > 20 * COUNT
-    assert {"kill", "stop", "pause", "release", "cancel", "remove"} == set(events)
+    assert {"kill", "stop", "pause", "release", "cancel", "remove", "skip", "hold", "save"} == set(events)
 
 
 @pytest.mark.slow
@@ -51,7 +52,7 @@ def busy_is_ignored(monkeypatch) -> None:
 
 def cancelled_is_forgotten(monkeypatch) -> None:
     """Put a cancelled occurrence again."""
-    monkeypatch.setattr(table, "is_past", lambda *_: False)
+    monkeypatch.setattr(repetitions, "is_past", lambda *_, **__: False)
 
 
 def old_is_kept(monkeypatch) -> None:
@@ -69,14 +70,38 @@ def ended_is_not_noticed(monkeypatch) -> None:
 
     def forgetful(self, now, owner, asked):
         row = self._repetitions.get(asked.name)
-        is_ended = row is not None and row.placed is not None and row.placed.task.id in self._ended
-        return table._placed(Placement.BUSY, row.placed) if is_ended else stuck(self, now, owner, asked)
+        is_ended = row is not None and row.last_id in self._ended
+        return Placed(Placement.BUSY, row.last_id, row.last_due_us) if is_ended else stuck(self, now, owner, asked)
 
     monkeypatch.setattr(TaskTable, "_place_one", forgetful)
 
 
+def pause_is_ignored(monkeypatch) -> None:
+    """Place occurrences during a pause."""
+    monkeypatch.setattr(RepetitionTable, "pause_repetition", lambda *_: False)
+
+
+def skipped_is_forgotten(monkeypatch) -> None:
+    """Place a skipped occurrence again."""
+    skip = RepetitionTable.skip_repetition
+
+    def forgetful(self, now, name):
+        answer = skip(self, now, name)
+        if answer is not None:
+            self._repetitions[name] = self._repetitions[name].dropped()
+        return answer
+
+    monkeypatch.setattr(RepetitionTable, "skip_repetition", forgetful)
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("broken", [busy_is_ignored, cancelled_is_forgotten, old_is_kept, ended_is_not_noticed])
+@pytest.mark.parametrize(
+    "broken",
+    [
+        busy_is_ignored, cancelled_is_forgotten, old_is_kept, ended_is_not_noticed, pause_is_ignored,
+ skipped_is_forgotten,
+    ],
+)  # fmt: skip
 def test_broken_law_is_found(monkeypatch, broken) -> None:
     """A law that is broken on purpose is found by one of the histories."""
     broken(monkeypatch)

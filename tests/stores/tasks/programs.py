@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass, field, replace
 
-from ratelimited_executor._core.durable.pauses import Pause
+from ratelimited_executor._core.durable.pauses import ENDED, Pause
 from ratelimited_executor._core.durable.table import REMEMBERED_US, TaskTable
 from ratelimited_executor._core.durable.tasks import (
     NO_KEY,
@@ -36,6 +36,7 @@ HASTY_LEASE = 9
 HOUR = 3_600_000
 TIMED = (
     "put", "join", "beat", "leave", "claim", "finish", "cancel", "requeue", "place", "forget", "pause", "resume", "pauses",
+    "repetitions", "save_repetition", "pause_repetition", "skip_repetition",
 )  # fmt: skip
 
 
@@ -67,6 +68,7 @@ class Program:
 
     def __post_init__(self) -> None:
         self.draw = random.Random(self.seed)
+        self.has_operators = self.seed % 5 == 0  # who save, pause and skip repetitions
 
     def steps(self, count: int):
         """Yield calls (method, arguments, options), receive the store's answers, and compare them with the table's."""
@@ -90,10 +92,27 @@ class Program:
                     "place",
                     "forget",
                     "step",
+                    "operate",
                     *(("pause", "resume") if has_pauses else ()),
                 ),
                 (
-                    *(3, 8, 3, 7, 12 if self.is_hasty else 3, 6, 1, 1, 2, 0.5, 1, 3, 0.3, 0.2),
+                    *(
+                        3,
+                        8,
+                        3,
+                        7,
+                        12 if self.is_hasty else 3,
+                        6,
+                        1,
+                        1,
+                        2,
+                        0.5,
+                        1,
+                        3,
+                        0.3,
+                        0.2,
+                        4 if self.has_operators else 0,
+                    ),
                     *((0.8, 1.5) if has_pauses else ()),
                 ),
             )[0]
@@ -102,6 +121,7 @@ class Program:
             yield from self._both("counts")
             yield from self._both("lanes", limit=5)
             yield from self._both("repetitions")
+            yield from self._both("changed_repetitions", "mail")
             yield from self._both("pauses")
             yield from self._both("cancelled", self.draw.choice(OWNERS))
             check_lanes(rows)
@@ -289,8 +309,25 @@ class Program:
                 lane=draw.choice(LANES), is_blocking=draw.random() < 0.6,
             )  # fmt: skip
             since_us = draw.choice((0, 5, self.now_us))
-            occurrences.append(Occurrence(name, task, f"times {spec}", spec, since_us, draw.random() < 0.3))
+            is_saved = self.has_operators and draw.random() < 0.4
+            definition = spec if is_saved else f"declared {spec}"
+            occurrences.append(
+                Occurrence(name, task, f"times {spec}", spec, since_us, draw.random() < 0.3, definition, is_saved)
+            )
         yield from self._both("place", draw.choice(OWNERS), occurrences)
+
+    def _operate(self):
+        draw = self.draw
+        name = draw.choice(("nightly", "hourly", "nightly", "hourly", "unknown"))
+        kind = draw.choice(("save", "save", "pause", "resume", "skip"))
+        if kind == "save" and name != "unknown":
+            facts = {"queue": draw.choice(QUEUES), "function": "f", "schedule": "saved"}
+            yield from self._both("save_repetition", name, definition=draw.choice(("as it was", "otherwise")), **facts)
+        elif kind == "skip":
+            yield from self._both("skip_repetition", name)
+        else:
+            until_us = draw.choice((None, self.now_us + 30, self.now_us + 5, self.now_us - 10))
+            yield from self._both("pause_repetition", name, until_us if kind == "pause" else ENDED)
 
     def _forget(self):
         yield from self._both("forget", self.draw.choice((["nightly"], ["hourly", "nightly"], ["unknown"])))

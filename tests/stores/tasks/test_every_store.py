@@ -6,8 +6,19 @@ import inspect
 import pytest
 
 from ratelimited_executor.abc import TaskStore
-from ratelimited_executor._core.durable.pauses import KEPT_US, Pause, pause_of
-from ratelimited_executor._core.durable.tasks import NO_KEY, Claim, DurableState, End, NewTask, TaskOutcome, Ref, Turns
+from ratelimited_executor._core.durable.pauses import ENDED, KEPT_US, Pause, pause_of
+from ratelimited_executor._core.durable.tasks import (
+    NO_KEY,
+    Claim,
+    DurableState,
+    End,
+    NewTask,
+    Occurrence,
+    Placement,
+    Ref,
+    TaskOutcome,
+    Turns,
+)
 from ratelimited_executor.durable import Durability, MemoryStore, PostgresStore, RedisStore, SQLiteStore
 from ratelimited_executor.exceptions import StoreUnavailableError
 
@@ -347,6 +358,78 @@ async def test_resume_beside_pause(store):
         await claimed_by(store)
     counts = await store.counts()
     assert (0, 0, 10) == (counts[DurableState.PAUSED], counts[DurableState.READY], counts[DurableState.CLAIMED])
+
+
+def save(store, definition):
+    """Save a repetition."""
+    return store.save_repetition("r", definition=definition, queue="default", function="f", schedule="often")
+
+
+def occurrence(number, definition, *, lane=None):
+    """Return an occurrence of a saved repetition that is due in the far future."""
+    due_us = (10**5 + number) * 10**9
+    task = NewTask(id=f"r@{number}", name="f", due_us=due_us, is_named=True, lane=lane, body=definition.encode())
+    return Occurrence("r", task, "often", f"spec of {definition}", 5, definition=definition, is_saved=True)
+
+
+async def test_other_processes_learn_of_changed_repetitions(store, clock):
+    """The number of a wait rises soon after another process has saved, paused, resumed or skipped a repetition."""
+    other = store.twin() if hasattr(store, "twin") else store
+    await other.open(clock)
+    try:
+        await other.join("o", 60_000_000)
+        count = await store.wait(0.01)
+        for change in (
+            lambda: save(other, "d"),
+            lambda: other.pause_repetition("r", None),
+            lambda: other.pause_repetition("r", ENDED),
+            lambda: other.skip_repetition("r"),
+        ):
+            await other.place("o", [occurrence(1, "d")])
+            while await store.wait(0.2) > count:  # what was told before
+                count = await store.wait(0.01)
+            await change()
+            async with asyncio.timeout(60):
+                while await store.wait(1) <= count:
+                    await asyncio.sleep(0)
+            count = await store.wait(0.01)
+        [changed] = await store.changed_repetitions("default")
+        assert ("r", "d") == changed[:2]
+    finally:
+        await other.aclose()
+
+
+async def test_changes_beside_placements(store):
+    """Whatever happens at once, nothing waits by an old definition, during a pause or after the end of its repetition."""
+    owners = [f"o{n}" for n in range(3)]
+    for owner in owners:
+        await store.join(owner, 60_000_000)
+    for n in range(12):
+        old, new = str(n), str(n + 1)
+        kind = n % 4
+        await save(store, old)
+        changes = [store.pause_repetition("r", None), store.skip_repetition("r"), store.forget(["r"]), save(store, new)]
+        for each in changes[:kind] + changes[kind + 1 :]:
+            each.close()
+        places = [
+            store.place(owner, [occurrence(2 * n, definition, lane="l")])
+            for owner in owners
+            for definition in (old, new)
+        ]
+        await asyncio.gather(*places[:3], changes[kind], *places[3:])
+        rows = await store.rows()
+        if kind == 0:
+            assert [] == rows
+            assert await store.pause_repetition("r", ENDED)
+        elif kind == 1:
+            assert len(rows) <= 1
+        elif kind == 2:
+            assert [] == rows == await store.repetitions()
+        else:
+            assert {new.encode()} >= {row.body for row in rows}
+            [placed] = await store.place("o0", [occurrence(2 * n, old)])
+            assert Placement.SUPERSEDED is placed.placement
+        await store.forget(["r"])
 
 
 async def test_wait_ends_with_a_put_and_at_its_time(store):

@@ -7,7 +7,7 @@ import pytest
 
 from ratelimited_executor._core.durable.pauses import KEPT_US, Pause
 from ratelimited_executor._core.durable.tasks import Claim, NewTask
-from ratelimited_executor.stores.tasks import moves, sqlite, turns
+from ratelimited_executor.stores.tasks import moves, repetitions, sqlite, turns
 from ratelimited_executor.stores.tasks.statements import numbered, read_schema, read_statements
 from tests.stores.tasks.programs import TIMED, Program, run
 
@@ -25,7 +25,9 @@ class InMemory:
     def call(self, method, now_us, args, options):
         """Play the moves of one call in a transaction."""
         options = {"former": "", "held": (), **options} if method == "join" else options
-        program = getattr(moves, method)(*([now_us] if method in TIMED else []), *args, **options)
+        program = getattr(repetitions if hasattr(repetitions, method) else moves, method)(
+            *([now_us] if method in TIMED else []), *args, **options
+        )
         cursor = self.connection.cursor()
         cursor.execute("begin")
         result = sqlite._play(cursor, program)
@@ -80,6 +82,21 @@ BROKEN = {
     "the least important first": ("claim", "priority desc", "priority"),
     "paused tasks that anyone revives": ("set_aside", "version = -1 - version, ", ""),
     "tasks that stay paused": ("put_back", "owner = $1 order", "owner = '' || $1 || '?' order"),
+    "repetitions that stay paused": (
+        "declare",
+        "until_us = $13",
+        "until_us = case when $13 = 0 then until_us else $13 end",
+    ),
+    "repetitions that cannot be paused": (
+        "declare",
+        "until_us = $13",
+        "until_us = case when 1 = 1 then 0 else $13 end",
+    ),
+    "a definition that is not saved": (
+        "declare",
+        "definition = $11",
+        "definition = case when $12 = 1 then '' else $11 end",
+    ),
     "a pause that is forgotten at once": (
         "set_pause",
         "values ($1, $2, $3)",
@@ -142,5 +159,5 @@ def test_claims_cost_no_more_while_nothing_is_paused():
 
 def test_every_statement_is_asked_for():
     """Every SQL statement is used by a move."""
-    source = "".join(Path(each.__file__).read_text(encoding="utf-8") for each in (moves, turns))
+    source = "".join(Path(each.__file__).read_text(encoding="utf-8") for each in (moves, repetitions, turns))
     assert [] == [name for name in TEXTS if f'"{name}"' not in source]

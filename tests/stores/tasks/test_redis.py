@@ -21,7 +21,18 @@ from redis.asyncio.cluster import RedisCluster
 
 from ratelimited_executor import RateLimitedExecutor
 from ratelimited_executor.exceptions import StoreUnavailableError
-from ratelimited_executor._core.durable.tasks import Beat, Claim, DurableState, End, NewTask, TaskOutcome, Ref, Turns
+from ratelimited_executor._core.durable.tasks import (
+    Beat,
+    Claim,
+    DurableState,
+    End,
+    NewTask,
+    Occurrence,
+    Placement,
+    Ref,
+    TaskOutcome,
+    Turns,
+)
 from ratelimited_executor._runtime.time.clock import SystemClock
 from ratelimited_executor.durable import DurableTasks, RedisStore
 from ratelimited_executor.stores.tasks import redis as module
@@ -140,6 +151,9 @@ BROKEN = {
     "turns that begin with the first key": ("claim", "begins_after[rank]", "nil"),
     "paused tasks that stay ready": ("claim", "  set_aside()\n", ""),
     "paused tasks that are not put back": ("claim", "put_back(what, pause, since, last)\n    end", "end"),
+    "repetitions that are placed during a pause": ("place", "if is_before(due, row.till) then return AS_PAUSED end", ""),
+    "repetitions that are placed as they were": ("place", "row.definition ~= args.definition", "false"),
+    "a skipped occurrence that is placed again": ("skip_repetition", "drop_waiting(row.last_id, now)) then", "drop_waiting(row.last_id, now) and (function() row.last_id = '' return true end)()) then"),
     "turns of what is not due": ("claim", "{{false, now}, {now, false}}", "{{false, false}}"),
 }  # fmt: skip
 
@@ -154,6 +168,9 @@ FOUND_BY = {
     "ids that are forgotten": 49,
     "tasks that are claimed after they expired": 9,
     "a priority that is let pass": 6,
+    "repetitions that are placed during a pause": 5,
+    "repetitions that are placed as they were": 5,
+    "a skipped occurrence that is placed again": 5,
 }
 
 
@@ -197,6 +214,35 @@ async def test_tasks_of_an_older_release_have_their_turns(opened, redis_server):
     assert sorted([*map(str, range(2500)), "late None", 'late "k1"', 'late "x"']) == sorted(taken)
     assert 0 == redis_server.ask("ZCARD", "{durable}:turns") == redis_server.ask("ZCARD", "{durable}:ready")
     assert {'"k0"', '"k1"', '"k2"', '"x"'} <= keys[0]
+
+
+async def test_repetitions_of_an_older_release_go_on(opened, redis_server):
+    """A repetition whose second record an older release has not written, or has left behind, is shown, paused and placed."""
+    store = await opened()
+    await store.join("a", HOUR_US)
+
+    def occurrence(at, **options):
+        return Occurrence("r", task(f"r@{at}", due_us=at * 10**15, is_named=True), "often", "spec", 5, **options)
+
+    [placed] = await store.place("a", [occurrence(9, definition="d")])
+    with redis_server.client() as client:
+        client.delete("{durable}:operated")
+        [row] = await store.repetitions()
+        assert ("r@9", 9 * 10**15, "", False, True) == (
+            row.id,
+            row.next_us,
+            row.definition,
+            row.is_paused,
+            row.is_declared,
+        )
+        assert await store.pause_repetition("r", None) is False
+        assert [None] == await store.find(["r@9"])
+        client.hdel("{durable}:repetitions", "r")
+    assert [] == await store.repetitions()
+    assert [] == await store.changed_repetitions("default")
+    assert await store.pause_repetition("r", None) is None
+    [placed] = await store.place("a", [occurrence(9)])
+    assert Placement.PLACED is placed.placement
 
 
 @hypothesis.settings(max_examples=60)

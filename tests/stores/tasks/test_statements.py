@@ -98,10 +98,13 @@ async def test_tables_of_the_first_schema_are_updated(opened, module, monkeypatc
     [placed] = await new.place("a", [Occurrence("r", task, "sometimes", "spec", 0)])
     assert Placement.PLACED is placed.placement
     assert ["r"] == [row.name for row in await new.repetitions()]
+    assert await new.save_repetition("s", definition="d", queue="default", function="f", schedule="every 1m")
+    assert [False, False] == [await new.pause_repetition(name, None) for name in "rs"]
+    assert [True, True] == [row.is_paused for row in await new.repetitions()]
     unique = [NewTask(id=id, name="f", delay_us=10**12, unique=UniqueKey("u")) for id in ("u1", "u2")]
     assert [True, Duplicate("u1", False)] == await new.put(unique)
     assert await old.beat("a") is not None
-    assert 3 == (await old.counts())[DurableState.SCHEDULED]
+    assert 2 == (await old.counts())[DurableState.SCHEDULED]
 
 
 async def test_an_older_release_refuses_what_it_does_not_fit(opened, module, monkeypatch):
