@@ -110,6 +110,11 @@ class TasksOptions:
         elif self.selection() != Selection() and not (is_all or is_paused or self.state):
             raise CommandError("a selection of tasks needs --state, --requeue-dead, --cancel-all, --pause or --resume")
 
+    def shows_repetitions(self) -> bool:
+        """True if the repetitions are to be listed: if they are asked for, or one is changed."""
+        changed = self.pause_repetition + self.resume_repetition + self.skip_repetition + self.run_repetition
+        return self.has_repetitions or bool(self.save_repetition or changed or self.remove_repetition)
+
     def definition(self) -> dict[str, Any]:
         """Return the options of a saved repetition that are given, beside its function and its times."""
         _, keywords = self.arguments or ((), {})
@@ -308,7 +313,7 @@ async def _read(store: TaskStore, options: TasksOptions) -> StorePicture:
         rows=await _rows(store, options),
         pauses=await store.pauses(),
         lanes=await store.lanes(limit=options.limit) if options.has_lanes else [],
-        repetitions=await store.repetitions() if options.has_repetitions else [],
+        repetitions=await store.repetitions() if options.shows_repetitions() else [],
     )
 
 
