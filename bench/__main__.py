@@ -33,31 +33,34 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
         print("\n".join(f"{name:12}{load(name).DESCRIPTION}" for name in names()))
         return {}
     facts = environment(given)
-    with SectionProgress(len(chosen.sections or names())) as progress:
-        options = Options(
-            quick=chosen.quick,
-            scale=chosen.scale,
-            rounds_wanted=chosen.rounds,
-            uvloop=chosen.uvloop,
-            progress=progress,
-        )
-        sections: dict[str, list[Table]] = {}
-        for name in chosen.sections or names():
-            progress.begin(name)
-            sections[name] = load(name).run(options)
-            progress.end()
-            if chosen.json:  # a run takes hours: save what is complete
-                _write(chosen.json, document(facts, options, sections))
-    facts["load_after"] = load_average()
-    results = document(facts, options, sections)
-    _print(sections, facts, options, is_markdown=chosen.markdown)
-    if chosen.json:
-        _write(chosen.json, results)
-    if chosen.plots:
-        for name, tables in sections.items():
-            for table in tables:
-                for chart in table.charts:
-                    print(save_png(chart, chosen.plots, section=name), file=sys.stderr)
+    progress = SectionProgress(len(chosen.sections or names()))
+    options = Options(
+        quick=chosen.quick,
+        scale=chosen.scale,
+        rounds_wanted=chosen.rounds,
+        uvloop=chosen.uvloop,
+        progress=progress,
+    )
+    sections: dict[str, list[Table]] = {}
+    try:
+        with progress:
+            for name in chosen.sections or names():
+                progress.begin(name)
+                sections[name] = load(name).run(options)
+                progress.end()
+                if chosen.json:  # a run takes hours: save what is complete
+                    _write(chosen.json, document(facts, options, sections))
+    finally:  # and print it, also if a section fails or is interrupted
+        facts["load_after"] = load_average()
+        results = document(facts, options, sections)
+        _print(sections, facts, options, is_markdown=chosen.markdown)
+        if chosen.json:
+            _write(chosen.json, results)
+        if chosen.plots:
+            for name, tables in sections.items():
+                for table in tables:
+                    for chart in table.charts:
+                        print(save_png(chart, chosen.plots, section=name), file=sys.stderr)
     return results
 
 

@@ -76,6 +76,7 @@ MODULES = {
     "ratelimited_executor.peers": "One rate for many processes",
     "ratelimited_executor.durable": "Tasks that survive a restart",
     "ratelimited_executor.insight": "Statistics and explanations",
+    "ratelimited_executor.front": "Durable tasks over HTTP",
     "ratelimited_executor.dashboard": "The live page",
     "ratelimited_executor.metrics": "Metrics for monitoring",
     "ratelimited_executor.tracing": "Spans of tasks",

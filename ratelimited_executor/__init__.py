@@ -21,6 +21,7 @@ module            names
 ``slots``         pools of slots: limits on how many holders work at once
 ``blocking``      permits and slots for threads without an event loop
 ``durable``       tasks that survive the process
+``front``         an HTTP front for durable tasks
 ``dashboard``     a live page of executors
 ``metrics``       metrics for monitoring, through OpenTelemetry
 ``tracing``       spans of tasks, through OpenTelemetry

@@ -15,7 +15,7 @@ __all__ = ["PUBLIC", "unknown_name"]
 _PACKAGE: Final = "ratelimited_executor"
 PUBLIC: Final = (
     "policies", "orders", "handles", "cycles", "peers", "retries", "insight", "exceptions", "abc", "typing", "slots",
-    "blocking", "durable", "dashboard", "metrics", "tracing", "spread", "simulation", "testing",
+    "blocking", "durable", "front", "dashboard", "metrics", "tracing", "spread", "simulation", "testing",
 )  # fmt: skip
 """The public modules below the package, as ``docs/reference/modules.md`` lists them."""
 

@@ -27,6 +27,7 @@ from ratelimited_executor._core.durable.tasks import (
 from ratelimited_executor._runtime.durable.codec import JSONCodec
 from ratelimited_executor._runtime.durable.current import CurrentTask, current_task
 from ratelimited_executor._runtime.durable.functions import DurableFunction, DurableRef, LaneFail
+from ratelimited_executor._runtime.durable.http_calls import http_function
 from ratelimited_executor._runtime.durable.repairs import RepairSummary
 from ratelimited_executor._runtime.durable.running import DurableRunner, DurableStatistics
 from ratelimited_executor._runtime.durable.snooze import Snooze
@@ -62,4 +63,5 @@ __all__ = [
     "TaskRow",
     "Unique",
     "current_task",
+    "http_function",
 ]

@@ -26,6 +26,7 @@ from ratelimited_executor import (
     cycles,
     durable,
     exceptions,
+    front,
     handles,
     insight,
     metrics,
@@ -49,7 +50,8 @@ ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", ROOT / ".github" / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 REFERENCE = [page for page in PAGES if page.parent.name == "reference"]
 # tests/testing/test_howto.py, which runs its tests as tests; tests/peers/test_howto.py and tests/peers/test_stored_howto.py, which have servers;
-# tests/runtime/durable/test_tutorial.py, which has a shell; tests/stores/tasks/test_howto.py, which has a PostgreSQL
+# tests/runtime/durable/test_tutorial.py, which has a shell; tests/stores/tasks/test_howto.py, which has a PostgreSQL;
+# tests/front/test_howto.py, which has sockets
 TESTED_ELSEWHERE = {
     "test-your-code.md",
     "share-a-rate.md",
@@ -58,6 +60,7 @@ TESTED_ELSEWHERE = {
     "limit-how-many-at-once.md",
     "tutorial-durable.md",
     "put-in-a-transaction.md",
+    "durable-tasks-over-http.md",
 }
 BLOCK = re.compile(
     r"^```(?P<language>\w+)\n(?P<code>.*?)^```$(?:\n+^```text\n(?P<output>.*?)^```$)?", re.MULTILINE | re.DOTALL
@@ -213,6 +216,7 @@ HOMES = [
     *TOPICS,
     blocking,
     durable,
+    front,
     metrics,
     slots,
     spread,

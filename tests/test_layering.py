@@ -7,7 +7,9 @@ import ast
 import re
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -105,6 +107,7 @@ MAY_IMPORT = {
     ],  # fmt: skip
     "load": ["load", "_core"],
     "dashboard": ["dashboard", "_runtime", "_core", "_kernel", "abc", "exceptions"],
+    "front": ["front", "dashboard.guards", "_runtime", "_core", "exceptions"],
     "testing": ["testing", "_core", "_kernel", "_runtime.durable.draining", "abc", "exceptions"],
     "cli": [""],
     "__init__.py": [""],
@@ -112,24 +115,40 @@ MAY_IMPORT = {
 }
 
 
-def _imports(module: str, *, at_run_time: bool) -> Iterator[tuple[str, int]]:
-    """Yield the modules that a module imports, with the lines; imports under TYPE_CHECKING only if not at run time."""
-    tree = ast.parse((PACKAGE / module).read_text(encoding="utf-8"))
+class Import(NamedTuple):
+    """An import: of which module, in which line, whether under TYPE_CHECKING, and whether within a function."""
+
+    name: str
+    line: int
+    is_for_types: bool
+    is_within: bool
+
+
+@cache
+def _all_imports(module: str) -> list[Import]:
     package = [ROOT, *module.split("/")[:-1]]
-    pending: list[ast.AST] = [tree]
+    found = []
+    pending: list[tuple[ast.AST, bool, bool]] = [
+        (ast.parse((PACKAGE / module).read_text(encoding="utf-8")), False, False)
+    ]
     while pending:
-        node = pending.pop()
+        node, *where = pending.pop()
         if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
-            if not at_run_time:
-                pending.extend(node.body)
-            pending.extend(node.orelse)
+            pending += [(each, True, where[1]) for each in node.body] + [(each, *where) for each in node.orelse]
         elif isinstance(node, ast.Import):
-            yield from ((alias.name, node.lineno) for alias in node.names)
+            found += [Import(alias.name, node.lineno, *where) for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
             base = package[: len(package) - node.level + 1] if node.level else []
-            yield ".".join([*base, *([node.module] if node.module else [])]), node.lineno
-        else:
-            pending.extend(ast.iter_child_nodes(node))
+            found.append(Import(".".join([*base, *([node.module] if node.module else [])]), node.lineno, *where))
+        elif not isinstance(node, ast.expr):
+            is_within = where[1] or isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))
+            pending += [(each, where[0], is_within) for each in ast.iter_child_nodes(node)]
+    return found
+
+
+def _imports(module: str, *, at_run_time: bool) -> Iterator[tuple[str, int]]:
+    """Yield the modules that a module imports, with the lines; imports under TYPE_CHECKING only if not at run time."""
+    return ((each.name, each.line) for each in _all_imports(module) if not (at_run_time and each.is_for_types))
 
 
 def _own(name: str) -> str | None:
@@ -180,28 +199,17 @@ def test_imports_point_down_only(module: str) -> None:
 
 
 # Modules that need an extra, and are imported only when they are used.
-ON_USE = ("cli/", "testing/", "dashboard/app.py", "dashboard/group.py")
+ON_USE = ("cli/", "testing/", "dashboard/app.py", "dashboard/group.py", "front/app.py")
 
 
 @pytest.mark.parametrize("module", [module for module in MODULES if not module.startswith(ON_USE)])
 def test_library_needs_only_anyio(module: str) -> None:
     """Except for modules that need an extra, a module imports only the standard library, anyio and this package."""
-    tree = ast.parse((PACKAGE / module).read_text(encoding="utf-8"))
-    inside = {
-        id(node)
-        for function in ast.walk(tree)
-        if isinstance(function, (ast.FunctionDef, ast.AsyncFunctionDef))
-        for node in ast.walk(function)
-    }
-    lines = {
-        node.lineno
-        for node in ast.walk(tree)
-        if isinstance(node, (ast.Import, ast.ImportFrom)) and id(node) not in inside
-    }
     wrong = {
-        name
-        for name, line in _imports(module, at_run_time=True)
-        if line in lines and name.split(".")[0] not in {*sys.stdlib_module_names, "anyio", ROOT}
+        each.name
+        for each in _all_imports(module)
+        if not each.is_for_types and not each.is_within
+        if each.name.split(".")[0] not in {*sys.stdlib_module_names, "anyio", ROOT}
     }
 
     assert set() == wrong

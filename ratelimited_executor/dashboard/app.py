@@ -8,7 +8,6 @@ shutting down for as long as somebody has the page open.
 from __future__ import annotations
 
 import asyncio
-import inspect
 import time
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import parse_qsl, urlencode
@@ -18,7 +17,6 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
-from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
@@ -29,7 +27,7 @@ from ratelimited_executor._core.escapes import visible
 from ratelimited_executor._runtime.durable.tasks import DurableTasks
 from ratelimited_executor.dashboard.changes import OF_STORES, Changes
 from ratelimited_executor.dashboard.errors import PageError
-from ratelimited_executor.dashboard.guards import HEADERS, StrictHeaders, is_same_origin
+from ratelimited_executor.dashboard.guards import HEADERS, StrictHeaders, is_granted, is_same_origin, with_body
 from ratelimited_executor.dashboard.process import process_text
 from ratelimited_executor.dashboard.recording import HistoryRecorder
 from ratelimited_executor.dashboard.texts import (
@@ -59,7 +57,7 @@ from ratelimited_executor.dashboard.views import (
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
 
-    from starlette.types import Message
+    from starlette.requests import Request
 
     from ratelimited_executor._runtime.life.executor import ExecutorManager, RateLimitedExecutor
     from ratelimited_executor.abc import TaskStore
@@ -142,7 +140,7 @@ class Pages:
             is_seen = False
             try:
                 if request.method == "POST":
-                    request = await _with_body(request)
+                    request = await with_body(request, _BODY_BYTES_MAX, _too_large)
                 if self._authorize_view is not None and not await is_granted(self._authorize_view, request):
                     raise PageError(403, "You are not allowed to see this page.")
                 is_seen = True
@@ -174,20 +172,6 @@ class Pages:
         page = await self._error(request, 500, "The page could not be rendered: see the server's log.", process="")
         page.headers.update(HEADERS)  # Starlette answers outside of what sets them otherwise
         return page
-
-
-async def is_granted(ask: Callable[[Request], Any], request: Request) -> bool:
-    """Return what a function of the user decides about a request.
-
-    Raises:
-        TypeError: if it returns anything but a bool, such as a redirect to a login, which would count as a yes.
-    """
-    answer = ask(request)
-    if inspect.isawaitable(answer):
-        answer = await answer
-    if not isinstance(answer, bool):
-        raise TypeError(f"authorize and authorize_view must return a bool, got {answer!r}")
-    return answer
 
 
 def make_app(
@@ -384,25 +368,8 @@ class _Site:
         return action == "pause-repetition" or bool(answer)
 
 
-async def _with_body(request: Request) -> Request:
-    """Return a request whose body has been read, so that ``form()``, ``body()`` and ``stream()`` work for all who call them.
-
-    Raises:
-        PageError: if the body is too large.
-    """
-    size = 0
-
-    async def receive() -> Message:
-        nonlocal size
-        message = await request.receive()
-        size += len(message.get("body", b""))
-        if size > _BODY_BYTES_MAX:
-            raise PageError(413, f"A form must have at most {_BODY_BYTES_MAX} bytes.")
-        return message
-
-    whole = Request(request.scope, receive)
-    await whole.body()
-    return whole
+def _too_large() -> PageError:
+    return PageError(413, f"A form must have at most {_BODY_BYTES_MAX} bytes.")
 
 
 def _time_text(time_us: int | None) -> str:

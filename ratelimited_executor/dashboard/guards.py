@@ -11,15 +11,17 @@ second look (DNS rebinding). Only ``Host`` tells them apart.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+import inspect
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Callable, Collection, Mapping
 
+    from starlette.requests import Request
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-__all__ = ["HEADERS", "KnownHosts", "StrictHeaders", "is_same_origin"]
+__all__ = ["HEADERS", "KnownHosts", "StrictHeaders", "is_granted", "is_same_origin", "with_body"]
 
 HEADERS: Final = {
     "Cache-Control": "no-store",
@@ -114,3 +116,38 @@ def is_same_origin(headers: Mapping[str, str]) -> bool:
         return site == "same-origin"
     origin, host = headers.get("origin"), headers.get("host")
     return bool(host) and origin in (f"http://{host}", f"https://{host}")
+
+
+async def is_granted(ask: Callable[..., Any], *asked: Any) -> bool:
+    """Return what a function of the user decides about a request.
+
+    Raises:
+        TypeError: if it returns anything but a bool, such as a redirect to a login, which would count as a yes.
+    """
+    answer = ask(*asked)
+    if inspect.isawaitable(answer):
+        answer = await answer
+    if not isinstance(answer, bool):
+        raise TypeError(f"authorize and authorize_view must return a bool, got {answer!r}")
+    return answer
+
+
+async def with_body(request: Request, bytes_max: int, too_large: Callable[[], Exception]) -> Request:
+    """Return a request whose body has been read, so that ``form()``, ``body()`` and ``stream()`` work for all who call them.
+
+    Raises:
+        Exception: what ``too_large`` returns, if the body has more bytes.
+    """
+    size = 0
+
+    async def receive() -> Message:
+        nonlocal size
+        message = await request.receive()
+        size += len(message.get("body", b""))
+        if size > bytes_max:
+            raise too_large()
+        return message
+
+    whole = type(request)(request.scope, receive)
+    await whole.body()
+    return whole

@@ -3,6 +3,7 @@
 import json
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -29,3 +30,23 @@ def test_quick_run_loses_nothing_and_starts_nothing_early(
         assert table["title"] in printed
         assert table["rows"]
         assert dict.fromkeys(table["checks"], 0) == table["checks"]
+
+
+def test_interrupted_run_prints_what_is_complete(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run takes hours: after Ctrl-C, the tables of the sections that are done are printed."""
+    from bench import __main__ as command
+    from bench.harness import Table
+
+    def section(options: object) -> list[Table]:
+        return [Table("a title", ["case"])]
+
+    def interrupted(options: object) -> list[Table]:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(command, "load", lambda name: SimpleNamespace(run=section if name == "memory" else interrupted))
+    with pytest.raises(KeyboardInterrupt):
+        command.main(["memory", "growth", "--markdown"])
+
+    assert "### a title" in capsys.readouterr().out

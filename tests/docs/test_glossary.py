@@ -23,7 +23,7 @@ ABOUT_OTHERS = {
 # Whoever gives another word a sense of its own adds it here, and to the glossary.
 OWN = (
     "admission", "authority", "batch", "bound", "bucket", "burst", "calendar", "charge", "claim", "column", "correction",
-    "cycle", "demand", "engine", "era", "event loop", "executor", "face", "fleet", "fence", "gate", "grid", "group", "handle", "head", "hold", "interval",
+    "cycle", "demand", "engine", "era", "event loop", "executor", "face", "fleet", "fence", "front", "gate", "grid", "group", "handle", "head", "hold", "interval",
     "kernel", "key", "lane", "law", "lease", "limit", "line", "listener", "manager", "move", "mutant", "observer", "offset", "overflow", "owner",
     "pace", "pacing", "parked", "peer", "penalty", "permit", "phase", "plan", "policy", "pool", "rank", "rate", "ready", "receipt",
     "record", "resource", "retry", "rule", "run", "runner", "slack", "slot", "source", "special", "spread", "stand-in", "store",

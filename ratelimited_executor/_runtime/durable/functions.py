@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 R = TypeVar("R")
 
-__all__ = ["DurableFunction", "DurableRef", "FunctionOptions", "LaneFail", "PutOptions"]
+__all__ = ["ArgumentsTooLargeError", "DurableFunction", "DurableRef", "FunctionOptions", "LaneFail", "PutOptions"]
 
 _US: Final = 1_000_000
 _BODY_MAX: Final = 256 * 1024  # bytes: every store can return hundreds of such tasks in one answer
@@ -69,6 +69,10 @@ class Putter(Protocol):
         ...
 
 
+class ArgumentsTooLargeError(ValueError):
+    """The encoded arguments of a task are larger than stores accept."""
+
+
 class LaneFail(Enum):
     """The behaviour of a lane after a failure of its task."""
 
@@ -89,6 +93,7 @@ class FunctionOptions(TypedDict, total=False):
     priority: float
     expires: DurationLike | None
     lane_fail: LaneFail
+    check: Callable[..., object] | None
 
 
 class PutOptions(TypedDict, total=False):
@@ -179,6 +184,7 @@ class DurableFunction(Generic[P, R]):
         priority: float = 0.0,
         expires: DurationLike | None = None,
         lane_fail: LaneFail = LaneFail.BLOCK,
+        check: Callable[..., object] | None = None,
     ) -> None:
         callable_of("fn", fn)
         found = getattr(fn, "__name__", "<none>") if name is None else name
@@ -194,6 +200,7 @@ class DurableFunction(Generic[P, R]):
         if in_thread and inspect.iscoroutinefunction(fn):
             raise TypeError(f"{self.name} is async and cannot run in a worker thread: leave in_thread= out")
         self._tasks = tasks
+        self._check = None if check is None else callable_of("check", check)
         self._signature = inspect.signature(fn)
         taken = _OPTIONS.intersection(self._signature.parameters)
         if taken:
@@ -268,6 +275,8 @@ class DurableFunction(Generic[P, R]):
                 self._signature.bind(*args, **kwargs)
             except TypeError as error:
                 raise TypeError(f"{self.name}: {error}") from None
+        if self._check is not None:
+            self._check(*args, **kwargs)
         try:
             arguments = self._arguments(args, kwargs)
             body = self._tasks.codec.dumps(arguments)
@@ -277,7 +286,7 @@ class DurableFunction(Generic[P, R]):
         if not isinstance(body, bytes):
             raise TypeError(f"codec must return bytes, got {type(body).__name__} for the arguments of {self.name}")
         if len(body) > _BODY_MAX:
-            raise ValueError(
+            raise ArgumentsTooLargeError(
                 f"the arguments of {self.name} must have at most {_BODY_MAX:,} bytes, got {len(body):,}: store the data elsewhere, "
                 "and pass a reference"
             )
@@ -290,6 +299,16 @@ class DurableFunction(Generic[P, R]):
         """Return the positional and the keyword arguments of a task."""
         args, kwargs, *typed = self._tasks.codec.loads(body)
         return self._typed.read(args, kwargs, typed[0]) if typed else (args, kwargs)
+
+    def from_json(self, at: int | str, value: Any) -> Any:
+        """Return the argument that ``put`` takes, at a position or with a name, for a value of JSON.
+
+        Arguments whose annotations JSON lacks (``datetime``, dataclasses and so on) are read as for a run.
+
+        Raises:
+            Exception: any exception of such a class, if it cannot read the value.
+        """
+        return self._typed.from_json(at, value)
 
     def _arguments(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
         """Return what the codec encodes; one that is not of JSON gets the arguments as they are."""

@@ -7,7 +7,7 @@ import os
 import random
 import warnings
 from collections.abc import AsyncIterable, AsyncIterator, Iterable
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final, ParamSpec, Self, TypeVar, Unpack, overload
@@ -114,6 +114,7 @@ class DurableTasks(RepetitionCalls):
         self._process = 0  # that has entered them
         self._opening: asyncio.Lock | None = None
         self._loop: asyncio.AbstractEventLoop | None = None  # on which the store is open
+        self._resources: AsyncExitStack | None = None  # closed with the store, before it
 
     # Functions
 
@@ -138,6 +139,7 @@ class DurableTasks(RepetitionCalls):
             priority: the default priority of its tasks.
             expires: the default expiry of its tasks, in seconds.
             lane_fail: the behaviour of its lane after a failure.
+            check: called with the arguments of each put, to raise a TypeError or ValueError for those that the function would refuse.
 
         Raises:
             TypeError: if an argument has a wrong type, or the function has a parameter named like an option of ``put``.
@@ -383,6 +385,9 @@ class DurableTasks(RepetitionCalls):
                 self._clock = hooks.clock or clock_for(loop)
                 self._random = hooks.random or self._random
                 await self.store.open(self._clock)
+                self._resources = AsyncExitStack()
+                self._resources.push_async_callback(self.store.aclose)
+                self._resources.push_async_callback(self._putting.aclose)
                 self._process = os.getpid()
                 self._loop = loop
             self._user_count += 1
@@ -397,10 +402,9 @@ class DurableTasks(RepetitionCalls):
             self._process = 0
             self._loop = None
             self._opening = None  # of this event loop
-            try:
-                await self._putting.aclose()
-            finally:  # even if that wait is cancelled
-                await self.store.aclose()
+            resources, self._resources = self._resources, None
+            assert resources is not None
+            await resources.aclose()  # all of them, even if the wait for one is cancelled
 
     @asynccontextmanager
     async def running(

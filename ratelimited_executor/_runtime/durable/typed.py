@@ -92,6 +92,11 @@ class TypedArguments:
             found[at] = converter.read(found[at])
         return args, kwargs
 
+    def from_json(self, at: int | str, value: Any) -> Any:
+        """Return the object that stands for a value of JSON, as an argument at a position or with a name."""
+        converter = self._at(at)
+        return value if converter is None else converter.read(value)
+
     def _name(self, at: int | str) -> str:
         return at if isinstance(at, str) else self._positional[min(at, len(self._positional) - 1)]
 

@@ -49,7 +49,8 @@ async def test_called_as_it_is_it_runs_here(tasks):
         ({"priority": "high"}, TypeError, "priority must be a number"),
         ({"expires": -1}, ValueError, "expires must be > 0"),
         ({"lane_fail": "block"}, TypeError, "lane_fail must be a LaneFail"),
-        ({"lanes": 1}, TypeError, r"task\(\) has no option lanes=; it has expires, in_thread, lane_fail, name"),
+        ({"check": 1}, TypeError, "check must be a callable"),
+        ({"lanes": 1}, TypeError, r"task\(\) has no option lanes=; it has check, expires, in_thread, lane_fail, name"),
     ],
 )
 def test_wrong_options_are_refused(tasks, options, error, words):
@@ -188,3 +189,26 @@ def test_connection_is_for_put_alone(note):
     """``connection=`` is an option of ``put()``, and ``new()`` refuses it."""
     with pytest.raises(TypeError, match=r"new\(\) has no connection=: pass it to put\(\)"):
         note.new("x", connection=None)
+
+
+async def test_check_refuses_arguments_of_puts(tasks):
+    """The check of a function gets the arguments of each put, once they fit the signature; what it raises, the put raises."""
+    checked = []
+
+    def check(*args, **kwargs):
+        checked.append((args, kwargs))
+        if args == (0,):
+            raise ValueError("number must not be 0")
+
+    @tasks.task(check=check)
+    def divide(number): ...
+
+    async with tasks:
+        await divide.put(1)
+        await divide.put(number=2)
+        with pytest.raises(ValueError, match="number must not be 0"):
+            await divide.put(0)
+        with pytest.raises(TypeError, match="missing a required argument"):
+            await divide.put()
+        assert [((1,), {}), ((), {"number": 2}), ((0,), {})] == checked
+        assert 2 == len(await tasks.rows())

@@ -290,6 +290,24 @@ async def test_models_of_pydantic(virtual_clock):
         DurableTasks(MemoryStore()).task(function_of([])).new({"itemName": "a"}, [])
 
 
+def test_values_of_json_are_read_as_arguments():
+    """``from_json`` reads what a put has written, by position or name, and leaves alone what JSON has."""
+
+    def fn(when: datetime, *lines: Line, what: str = "", colour: Colour = Colour.RED, **rest: Decimal): ...
+
+    fn = DurableTasks(MemoryStore()).task(fn)
+    assert NOON == fn.from_json(0, NOON.isoformat()) == fn.from_json("when", NOON.isoformat())
+    assert Line(Decimal("1.5"), 2) == fn.from_json(3, {"price": "1.5", "count": 2})
+    assert ("x", Colour.RED, Decimal(1)) == (
+        fn.from_json("what", "x"),
+        fn.from_json("colour", "red"),
+        fn.from_json("a", "1"),
+    )
+    assert [7] == DurableTasks(MemoryStore()).task(name="f")(lambda *, a: a).from_json(0, [7])
+    with pytest.raises(ValueError, match="green"):
+        fn.from_json("colour", "green")
+
+
 async def test_structs_of_msgspec(virtual_clock):
     """A struct is written and read by msgspec."""
     msgspec = pytest.importorskip("msgspec")
