@@ -204,6 +204,30 @@ async def test_removing_a_repetition_that_is_declared_is_told(path):
     assert (0, "--remove-repetition: a running process declares 'daily', and will put it back\n") == (status, error)
 
 
+@pytest.mark.real_time("the command runs in a thread, beside a process that runs tasks")
+async def test_running_process_places_what_the_command_saves(path):
+    """A process whose next look is an hour away places a saved repetition, drops it in a pause and places it again at once."""
+    tasks = DurableTasks(SQLiteStore(path), lease=3600)
+
+    @tasks.task
+    async def report(): ...
+
+    async def until(is_waiting):
+        async with asyncio.timeout(60):
+            while [is_waiting] != [row.next_us is not None for row in await tasks.repetitions()]:
+                await asyncio.sleep(0.01)
+
+    async with RateLimitedExecutor("x") as executor, tasks.running(executor):
+        save = ("--save-repetition", "mine", "--function", "report", "--cron", "0 9 1 1 *")
+        for options, is_waiting in (
+            (save, True),
+            (("--pause-repetition", "mine"), False),
+            (("--resume-repetition", "mine"), True),
+        ):
+            assert 0 == (await asyncio.to_thread(run, path, *options))[0]
+            await until(is_waiting)
+
+
 def test_dead_letters_are_put_back_and_tasks_cancelled(path):
     """Dead letters are requeued and tasks cancelled; unknown ids and other states are reported."""
     status, _, err = run(path, "--requeue", "dead", "--requeue", "due", "--requeue", "none", "--cancel", "later")
