@@ -19,6 +19,7 @@ from ratelimited_executor._core.durable.pauses import PauseRow
 from ratelimited_executor._core.durable.tasks import (
     Durability,
     DurableState,
+    EndedRow,
     LaneRow,
     OnDuplicate,
     RepetitionRow,
@@ -47,6 +48,7 @@ __all__ = [
     "DurableState",
     "DurableStatistics",
     "DurableTasks",
+    "EndedRow",
     "JSONCodec",
     "LaneFail",
     "LaneRow",

@@ -10,7 +10,7 @@ from click.testing import CliRunner
 from rich.console import Console
 
 from ratelimited_executor import RateLimitedExecutor
-from ratelimited_executor._core.durable.tasks import Claim, DurableState, End, NewTask, TaskOutcome, TaskRow
+from ratelimited_executor._core.durable.tasks import Claim, DurableState, End, KeptTask, NewTask, TaskOutcome, TaskRow
 from ratelimited_executor._runtime.time.clock import SystemClock
 from ratelimited_executor.cli.commands import cli
 from ratelimited_executor.cli.operate.tasks_view import StorePicture, draw_tasks, tasks_fields
@@ -126,6 +126,36 @@ def test_json_has_it_all(path):
     assert ("behind", "l", "k", 0) == (row["id"], row["lane"], row["key"], row["attempts"])
     [row] = json.loads(run(path, "--json", "--state", "ready")[1])["tasks"]
     assert "[[1],{}]" == row["body"]
+
+
+def test_ended_tasks_and_saved_states_are_listed(path):
+    """``--ended`` lists what is kept, the last end first, also of one function; rows have the state that was saved."""
+
+    async def fill():
+        store = SQLiteStore(path)
+        await store.open(SystemClock())
+        kept = [
+            KeptTask("e1", "default", "mail", 1, 2, 1_500_000, 10**12, b'["\x1b[2J"]'),
+            KeptTask("e2", "default", "new", 3, 0, 0, 10**12, error="the result is too large"),
+        ]
+        await store.put([NewTask(id=each.id, name=each.name, priority=1.0) for each in kept])
+        claimed = (await store.claim(Claim(owner="a", count=3))).tasks
+        await store.save([(claimed[2].ref, b"[7]")])
+        await store.finish(
+            [TaskOutcome(task.ref, End.DONE, kept=each) for task, each in zip(claimed, kept, strict=False)]
+        )
+        await store.aclose()
+
+    asyncio.run(fill())
+    out = run(path, "--ended", "--state", "claimed")[1]
+    assert re.search(r"^e2 +new, version 3 +done +0 +0 ms +\d.* ago +the result is too large$", out, re.MULTILINE)
+    assert re.search(r'^e1 +mail +done +2 +1.5 s +\d.* ago +\["\\x1b\[2J"\] *$', out, re.MULTILINE)
+    assert re.search(r"^id +saved *\ndue +\[7\] *$", out, re.MULTILINE)
+    [row] = json.loads(run(path, "--json", "--ended", "--function", "mail")[1])["ended"]
+    assert ("e1", "done", 2, 1.5, None) == (row["id"], row["end"], row["attempts"], row["seconds"], row["error"])
+    assert ["e2"] == [row["id"] for row in json.loads(run(path, "--json", "--ended", "--limit", "1")[1])["ended"]]
+    assert [] == json.loads(run(path, "--json")[1])["ended"]
+    assert "[7]" == json.loads(run(path, "--json", "--state", "claimed")[1])["tasks"][0]["saved"]
 
 
 def test_repetitions_are_listed_and_removed(path):

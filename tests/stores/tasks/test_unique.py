@@ -20,6 +20,7 @@ from ratelimited_executor._core.durable.tasks import (
     UniqueKey,
 )
 from ratelimited_executor.durable import PostgresStore, RedisStore, SQLiteStore
+from ratelimited_executor.stores.tasks.redis_layout import KEYS
 
 HOW = {
     "keep": UniqueKey("u"),
