@@ -4,7 +4,9 @@ import asyncio
 import io
 import json
 import re
+import sys
 
+import apsw
 import pytest
 from click.testing import CliRunner
 from rich.console import Console
@@ -15,6 +17,7 @@ from ratelimited_executor._runtime.time.clock import SystemClock
 from ratelimited_executor.cli.commands import cli
 from ratelimited_executor.cli.operate.tasks_view import StorePicture, draw_tasks, tasks_fields
 from ratelimited_executor.durable import DurableTasks, PostgresStore, RedisStore, SQLiteStore
+from ratelimited_executor.stores.tasks import postgres, sqlite
 
 
 @pytest.fixture
@@ -442,3 +445,66 @@ def test_time_after_the_last_year_is_shown_as_its_end(tmp_path):
     asyncio.run(fill())
     [row] = json.loads(run(str(file), "--json", "--state", "scheduled")[1])["tasks"]
     assert "9999-12-31T23:59:59+00:00" == row["due"]
+
+
+def test_store_is_migrated_without_a_service(tmp_path, monkeypatch):
+    """``--sql`` prints what is missing and changes nothing, ``--migrate`` does it; afterwards nothing is missing."""
+    file = str(tmp_path / "tasks.db")
+    whole = run("sqlite", "--sql")[1]
+    assert (0, whole) == run(file, "--sql")[:2]
+    assert not (tmp_path / "tasks.db").exists()
+    with monkeypatch.context() as older:
+        older.setattr(sqlite, "_SCHEMA", sqlite._SCHEMA[:2])
+        execute(file, run("sqlite", "--sql")[1])
+    assert "start a process of this release" in run(file)[2]
+    status, sql, _ = run(file, "--sql")
+    assert (0, True, False) == (status, "durable_unique" in sql, "create table durable_tasks" in sql)
+    execute(file, sql)
+    assert "-- nothing is missing" == run(file, "--sql")[1].strip()
+    assert (0, 0) == (run(file)[0], run(file, "--migrate")[0])
+    for name, how in (("other.db", whole), ("new.db", None)):
+        made = str(tmp_path / name)
+        if how is not None:
+            execute(made, how)
+        assert (0, "-- nothing is missing\n") == (run(made, "--migrate")[0], run(made, "--sql")[1])
+
+
+def execute(file, sql):
+    """Execute statements on a file."""
+    connection = apsw.Connection(file)
+    connection.execute(sql).fetchall()
+    connection.close()
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there is no server to start")
+def test_database_is_migrated_by_its_own_sql(postgresql, monkeypatch):
+    """What ``--sql`` prints for PostgreSQL makes an older store and a new one fit for this release."""
+    import psycopg
+
+    def store(name):
+        with psycopg.connect(postgresql, autocommit=True) as connection:
+            connection.execute(f"drop database if exists {name} with (force)")
+            connection.execute(f"create database {name}")
+        return postgresql.replace("/postgres?", f"/{name}?")
+
+    old, new = store("migrated"), store("made")
+    with monkeypatch.context() as older:
+        older.setattr(postgres, "_SCHEMA", postgres._SCHEMA[:2])
+        part = run("postgresql", "--sql")[1]
+    with psycopg.connect(old, autocommit=True) as connection:
+        connection.execute(part)
+    assert 2 == run(new)[0]
+    assert run("postgresql", "--sql")[1] == run(new, "--sql")[1]
+    assert "create table durable_tasks" not in run(old, "--sql")[1]
+    for url in (old, new):
+        with psycopg.connect(url, autocommit=True) as connection:
+            connection.execute(run(url, "--sql")[1])
+        assert (0, "-- nothing is missing") == (run(url)[0], run(url, "--sql")[1].strip())
+
+
+def test_options_of_a_migration_fit_together():
+    """``--wait`` needs ``--migrate``, stores without a schema have no SQL, and a store that stays away is an error."""
+    assert "--wait needs --migrate" in run("tasks.db", "--wait", "1s")[2]
+    assert "--sql needs a store in SQLite or PostgreSQL" in run("redis://localhost", "--sql")[2]
+    status, _, error = run("postgresql://127.0.0.1:1/none?connect_timeout=1", "--migrate", "--wait", "50ms")
+    assert (2, True) == (status, "trying again" in error or "PostgresStore" in error)

@@ -50,7 +50,11 @@ async def test_called_as_it_is_it_runs_here(tasks):
         ({"expires": -1}, ValueError, "expires must be > 0"),
         ({"lane_fail": "block"}, TypeError, "lane_fail must be a LaneFail"),
         ({"check": 1}, TypeError, "check must be a callable"),
-        ({"lanes": 1}, TypeError, r"task\(\) has no option lanes=; it has check, expires, in_thread, keep, keep_result, lane_fail, name"),
+        (
+            {"lanes": 1},
+            TypeError,
+            r"task\(\) has no option lanes=; it has check, expires, in_thread, keep, keep_result, lane_fail, name",
+        ),
     ],
 )
 def test_wrong_options_are_refused(tasks, options, error, words):
@@ -129,7 +133,7 @@ async def test_wrong_questions_are_refused(tasks, ask, error, words):
 async def test_put_many_splits_transactions_by_their_bytes(tasks, note, monkeypatch):
     """A transaction of ``put_many`` has at most a thousand tasks, and at most eight mebibytes of arguments."""
     batches, put = [], tasks.store.put
-    monkeypatch.setattr(tasks.store, "put", lambda some: (batches.append(len(some)), put(some))[1])
+    monkeypatch.setattr(tasks.store, "put", lambda some, **_: (batches.append(len(some)), put(some))[1])
     async with tasks:
         await tasks.put_many([note.new("x" * 250_000) for _ in range(70)])
         await tasks.put_many(note.new(n) for n in range(1001))
