@@ -19,6 +19,7 @@ if TYPE_CHECKING:
         Duplicate,
         Durability,
         DurableState,
+        EndedRow,
         LaneRow,
         NewTask,
         Occurrence,
@@ -264,8 +265,16 @@ class TaskStore(Protocol):
         ...
 
     @abstractmethod
+    async def save(self, states: Sequence[tuple[Ref, bytes]]) -> None:
+        """Keep the states that claimed tasks have saved, for their next attempts, as far as the claims are in force."""
+        ...
+
+    @abstractmethod
     async def finish(self, outcomes: Sequence[TaskOutcome]) -> list[bool]:
-        """End claims, each once; return for each False, with nothing changed, if the claim was no longer in force."""
+        """End claims, each once; return for each False, with nothing changed, if the claim was no longer in force.
+
+        A task that has ended is added to the history, if its outcome says what is kept of it, in place of one with its id.
+        """
         ...
 
     @abstractmethod
@@ -386,6 +395,16 @@ class TaskStore(Protocol):
     @abstractmethod
     async def rows(self, state: DurableState | None = None, *, after: int = 0, limit: int = 100) -> list[TaskRow]:
         """Return tasks in a state, or in any, with numbers greater than ``after``, in the order of their numbers."""
+        ...
+
+    @abstractmethod
+    async def ended(self, ids: Sequence[str]) -> list[EndedRow | DurableState | None]:
+        """Return for each id the state of its task; how it ended, if it has and that is kept; None if there is neither."""
+        ...
+
+    @abstractmethod
+    async def history(self, *, before: int | None = None, limit: int = 100) -> list[EndedRow]:
+        """Return ended tasks that are kept, with numbers less than ``before``, the one that ended last first."""
         ...
 
     @abstractmethod

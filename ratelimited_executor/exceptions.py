@@ -14,6 +14,7 @@
     ├── SlotLostError                a body has lost its slot, which another holder may have now
     ├── StoreUnavailableError        a store of durable tasks could not carry out a request
     ├── DuplicateTaskError           a unique durable task exists already
+    ├── NoResultError                a durable task has no result, and will have none
     └── IllegalTransitionError       an impossible change of state of a task or peer: a bug of this library
 
 Bad arguments raise ``ValueError`` or ``TypeError`` that name the parameter and the remedy.
@@ -35,6 +36,7 @@ __all__ = [
     "ExecutorNotStartedError",
     "ExecutorStoppedError",
     "IllegalTransitionError",
+    "NoResultError",
     "RateLimitedExecutorError",
     "RetryLater",
     "RunTimeoutError",
@@ -211,6 +213,36 @@ class DuplicateTaskError(RateLimitedExecutorError):
 
     def __str__(self) -> str:
         return f"a task of {self.name} with the same unique arguments exists, {self.id}: catch this, or use OnDuplicate.KEEP"
+
+
+class NoResultError(RateLimitedExecutorError):
+    """A durable task was waited for that has no result, and will have none.
+
+    Attributes:
+        id: the id of the task.
+        end: ``"dead"`` if it failed for the last time, ``"cancelled"``, ``"expired"``; ``"done"`` if its result is not kept;
+            ``"unknown"`` if the store does not have it.
+        error: the error of its last attempt, a traceback; or why its result is not kept; empty otherwise.
+    """
+
+    def __init__(self, id: str, end: str, error: str = "") -> None:
+        super().__init__(id, end, error)
+        self.id = id
+        self.end = end
+        self.error = error
+
+    def __str__(self) -> str:
+        return f"{self.id} {_NO_RESULT.get(self.end, self.end)}{f': {self.error}' if self.error else ''}"
+
+
+_NO_RESULT = {
+    "dead": "failed for the last time, and is a dead letter",
+    "cancelled": "was cancelled",
+    "expired": "has expired",
+    "done": "is done, and its result is not kept",
+    "unknown": "is not in the store: it never was, was cancelled or expired before it started, or has ended and is not, or no "
+    "longer, kept: give its function keep=",
+}
 
 
 class IllegalTransitionError(RateLimitedExecutorError):

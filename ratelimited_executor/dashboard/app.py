@@ -285,17 +285,19 @@ class _Site:
         )
 
     async def store(self, request: Request) -> Response:
-        """Show a store of durable tasks, and its dead letters."""
+        """Show a store of durable tasks, its dead letters, and the tasks that have ended."""
         name = request.query_params.get("name", "")
         store = self._store_of(name)
         counts = await _counts_of(store)
         dead: list[Any] = []
         lanes: list[Any] = []
         repetitions: list[Any] = []
+        ended: list[Any] = []
         if not isinstance(counts, str):
             dead = await _answer_of(store.rows(DurableState.DEAD, limit=PAGE_SIZE))
             lanes = await _answer_of(store.lanes(limit=PAGE_SIZE))
             repetitions = await _answer_of(store.repetitions())
+            ended = await _answer_of(store.history(limit=PAGE_SIZE))
         return await self._pages.render(
             "store.html",
             name=name,
@@ -305,6 +307,7 @@ class _Site:
             repetitions=[
                 (row, _time_text(row.next_us), notes_on(row, _time_text(row.until_us))) for row in repetitions
             ],
+            ended=[(row, time_text(row.ended_us / 1e6), row.run_us / 1e6) for row in ended],
             may_change=await self._may_change(request),
         )
 

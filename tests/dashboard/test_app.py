@@ -13,7 +13,7 @@ from fastapi import FastAPI
 from ratelimited_executor import ExecutorManager, RateLimitedExecutor
 from ratelimited_executor.dashboard import dashboard
 from ratelimited_executor.dashboard.views import SORTS
-from ratelimited_executor.durable import DurableTasks, MemoryStore
+from ratelimited_executor.durable import DurableTasks, MemoryStore, current_task
 
 SAME = {"Sec-Fetch-Site": "same-origin"}
 EVIL = "<script>alert(1)</script>'\""
@@ -617,6 +617,34 @@ async def test_dead_letters_are_shown_put_back_and_discarded(handler, reports, c
             await change(web, action="discard", name="payments", id=row_id)
             assert "payments none" in text_of(await web.get("/"))
             await change(web, 409, action="discard", name="payments", id=row_id)
+
+
+async def test_ended_tasks_and_saved_states_are_shown(handler):
+    """The page of a store lists what has ended, with its duration and its result, and the state of a dead letter, escaped."""
+    handler()
+    store = MemoryStore()
+    tasks = DurableTasks(store)
+
+    @tasks.task(keep="1h", keep_result=True)
+    async def fetch(what):
+        current_task().save(EVIL)
+        await asyncio.sleep(2)
+        if what == "bad":
+            raise ValueError(what)
+        return object() if what == "odd" else what
+
+    async with tasks, RateLimitedExecutor("mail") as executor, client(dashboard(executor, stores={"x": store})) as web:
+        assert "Ended tasks" not in text_of(await web.get("/store?name=x"))
+        for what in ("odd", EVIL, "bad"):
+            await fetch.put(what, id=f"id {what}")
+        async with tasks.running(executor):
+            await asyncio.sleep(3)
+        page = await web.get("/store?name=x")
+        text = text_of(page)
+    assert EVIL not in page.text
+    assert "fetch done 0 2 s" in text
+    assert "not kept the result cannot be encoded" in text
+    assert "Saved state" in text
 
 
 async def test_repetitions_are_shown_and_changed(handler, caplog):

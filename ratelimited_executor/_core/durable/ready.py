@@ -9,12 +9,12 @@ from heapq import heapify, heappop, heappush, nsmallest
 from itertools import chain
 from typing import TYPE_CHECKING
 
-from ratelimited_executor._core.durable.tasks import NO_KEY, DurableState
+from ratelimited_executor._core.durable.tasks import NO_KEY, Claimed, DurableState, Ref, TaskRow, key_from
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping
 
-    from ratelimited_executor._core.durable.tasks import Claim, NewTask, Turns
+    from ratelimited_executor._core.durable.tasks import Claim, NewTask, Turns, UniqueKey
 
 __all__ = ["ReadyTasks", "Taking", "Task"]
 
@@ -38,11 +38,72 @@ class Task:
     owner: str = ""
     is_cancelled: bool = False
     error: str = ""
+    saved: bytes | None = None
+
+    @property
+    def ref(self) -> Ref:
+        """Its last claim."""
+        return Ref(self.number, self.token)
 
     def set_due(self, due_us: int) -> None:
         """Set the due time, and the expiry that counts from it."""
         self.due_us = due_us
         self.expires_us = None if self.new.expires_us is None else due_us + self.new.expires_us
+
+    @property
+    def gives_way(self) -> bool:
+        """True if, as a head, it lets a task that is due earlier go first."""
+        return self.state is DurableState.SCHEDULED and not (self.new.is_blocking and self.attempt_count > 0)
+
+    def counts(self, now_us: int, unique: UniqueKey) -> bool:
+        """True if it makes others with its unique key duplicates: one that will run, or runs."""
+        if self.state is DurableState.CLAIMED:
+            return unique.while_running and not self.is_cancelled
+        return self.state is not DurableState.DEAD and (self.expires_us is None or self.expires_us > now_us)
+
+    def claimed(self, now_us: int) -> Claimed:
+        """Return the task as claimed."""
+        new = self.new
+        return Claimed(
+            ref=self.ref,
+            id=new.id,
+            name=new.name,
+            version=new.version,
+            body=new.body,
+            in_us=self.due_us - now_us,
+            expires_in_us=None if self.expires_us is None else self.expires_us - now_us,
+            priority=new.priority,
+            lane=new.lane,
+            key=new.key,
+            cost=new.cost,
+            attempt_count=self.attempt_count,
+            lost_count=self.lost_count,
+            saved=self.saved,
+        )
+
+    def row(self) -> TaskRow:
+        """Return the task for display."""
+        new = self.new
+        return TaskRow(
+            number=self.number,
+            id=new.id,
+            queue=new.queue,
+            name=new.name,
+            version=new.version,
+            body=new.body,
+            state=self.state,
+            put_us=self.put_us,
+            due_us=self.due_us,
+            priority=new.priority,
+            lane=new.lane,
+            key=key_from(new.key),
+            attempt_count=self.attempt_count,
+            lost_count=self.lost_count,
+            owner="" if self.state is DurableState.PAUSED else self.owner,
+            is_cancelled=self.is_cancelled,
+            error=self.error,
+            saved=self.saved,
+        )
 
 
 @dataclass(slots=True, eq=False)
@@ -74,7 +135,7 @@ class Taking:
 
     def take(self, task: Task) -> bool:
         """Take a task, if it fits."""
-        self.size += len(task.new.body)
+        self.size += len(task.new.body) + len(task.saved or b"")
         self.is_full = bool(self.taken) and self.size > self.claim.size
         if self.is_full:
             return False

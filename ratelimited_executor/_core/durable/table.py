@@ -44,30 +44,36 @@ from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING
 
+from ratelimited_executor._core.durable.history import EndedTasks, ending_of
 from ratelimited_executor._core.durable.pauses import ENDED, MOVED_MAX, Pauses, is_in_force, pause_rows
 from ratelimited_executor._core.durable.ready import ReadyTasks, Task
 from ratelimited_executor._core.durable.repetitions import RepetitionTable
 from ratelimited_executor._core.durable.tasks import (
     REMEMBERED_US,
     Beat,
-    Claimed,
     Claims,
     Duplicate,
     DurableState,
     End,
     LaneRow,
     OnDuplicate,
-    Ref,
-    TaskRow,
     backlog_rows,
-    key_from,
 )
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Sequence
 
     from ratelimited_executor._core.durable.pauses import Pause, PauseRow
-    from ratelimited_executor._core.durable.tasks import BacklogRow, Claim, NewTask, TaskOutcome, UniqueKey
+    from ratelimited_executor._core.durable.tasks import (
+        BacklogRow,
+        Claim,
+        EndedRow,
+        NewTask,
+        Ref,
+        TaskOutcome,
+        TaskRow,
+        UniqueKey,
+    )
 
 __all__ = ["REMEMBERED_US", "TaskTable", "vouched"]
 
@@ -110,6 +116,7 @@ class TaskTable(RepetitionTable):
         self._queues: defaultdict[str, _Queue] = defaultdict(lambda: _Queue(ReadyTasks(self._tasks)))
         self._pauses: dict[str, tuple[int, int | None]] = {}  # text -> since when, and its end
         self._unique: dict[str, tuple[str, int]] = {}  # key -> id of the last task, end of its period
+        self._history = EndedTasks()
         self._expiring: list[tuple[int, int]] = []  # a heap of (expiry, number) of tasks that were READY
         self._last_number = 0
         self._vouched_us = 0
@@ -151,6 +158,7 @@ class TaskTable(RepetitionTable):
             None if the owner's lease had ended: it then has no claims.
         """
         self._pass_time(now_us)
+        self._history.forget(now_us)
         if owner in self._owners:
             self._owners[owner].seen_us = self._vouched_us
         for name in [name for name, each in self._owners.items() if each.seen_us + each.lease_us <= self._vouched_us]:
@@ -193,15 +201,24 @@ class TaskTable(RepetitionTable):
             task.owner = claim.owner
             owner.claimed[task.number] = task
         next_in_us = 0 if taking.is_full or taking.is_more else self._next_in(queue, now_us, claim.ahead_us)
-        claimed = tuple(_claimed(task, now_us) for task in taking.taken)
+        claimed = tuple(task.claimed(now_us) for task in taking.taken)
         return Claims(tasks=claimed, next_in_us=next_in_us, expired_count=expired_count)
 
     def start(self, refs: Iterable[Ref]) -> list[bool]:
         """Record that claims are about to start; return for each False if it was no longer in force."""
         return [self._start_one(ref) for ref in refs]
 
-    def finish(self, now_us: int, outcomes: Iterable[TaskOutcome]) -> list[bool]:
+    def save(self, states: Iterable[tuple[Ref, bytes]]) -> None:
+        """Keep the states that claimed tasks have saved, for their next attempts, as far as the claims are in force."""
+        for ref, state in states:
+            task = self._in_force(ref)
+            if task is not None:
+                task.saved = state
+
+    def finish(self, now_us: int, outcomes: Sequence[TaskOutcome]) -> list[bool]:
         """End claims; return for each False, with nothing changed, if it was no longer in force."""
+        if any(outcome.kept is not None for outcome in outcomes):
+            self._history.forget(now_us)
         return [self._finish_one(now_us, outcome) for outcome in outcomes]
 
     def cancel(self, now_us: int, ids: Iterable[str]) -> list[DurableState | None]:
@@ -219,7 +236,7 @@ class TaskTable(RepetitionTable):
     def cancelled(self, owner: str) -> tuple[Ref, ...]:
         """Return the claims of an owner whose tasks were cancelled."""
         known = self._owners.get(owner)
-        return () if known is None else tuple(_ref(task) for task in known.claimed.values() if task.is_cancelled)
+        return () if known is None else tuple(task.ref for task in known.claimed.values() if task.is_cancelled)
 
     def requeue(self, now_us: int, ids: Iterable[str]) -> list[DurableState | None]:
         """Put dead letters back, as if never tried; return the previous state of each task, or None.
@@ -269,12 +286,21 @@ class TaskTable(RepetitionTable):
 
     def find(self, ids: Iterable[str]) -> list[TaskRow | None]:
         """Return the tasks with the given ids; None for each that does not exist."""
-        return [None if number is None else _row(self._tasks[number]) for number in map(self._numbers.get, ids)]
+        return [None if number is None else self._tasks[number].row() for number in map(self._numbers.get, ids)]
 
     def rows(self, state: DurableState | None, *, after: int, limit: int) -> list[TaskRow]:
         """Return tasks in a state, or in any, with numbers above ``after``, in the order of their numbers."""
         found = (task for task in self._in_order(after) if state is None or task.state is state)
-        return [_row(task) for _, task in zip(range(limit), found, strict=False)]
+        return [task.row() for _, task in zip(range(limit), found, strict=False)]
+
+    def ended(self, ids: Iterable[str]) -> list[EndedRow | DurableState | None]:
+        """Return for each id the state of its task, or how it ended; None if there is neither."""
+        numbers = ((task_id, self._numbers.get(task_id)) for task_id in ids)
+        return [self._history.find(task_id) if n is None else self._tasks[n].state for task_id, n in numbers]
+
+    def history(self, *, before: int | None, limit: int) -> list[EndedRow]:
+        """Return ended tasks with numbers less than ``before``, the one that ended last first."""
+        return self._history.rows(before, limit)
 
     def counts(self) -> dict[DurableState, int]:
         """Count the tasks in each state."""
@@ -321,7 +347,7 @@ class TaskTable(RepetitionTable):
         task_id, until_us = self._unique.get(unique.key, ("", 0))
         number = self._numbers.get(task_id)
         task = None if number is None else self._tasks[number]
-        if task is not None and _counts(task, now_us, unique):
+        if task is not None and task.counts(now_us, unique):
             is_changed = unique.is_changing and task.state is not DurableState.CLAIMED
             if is_changed:
                 self._change(now_us, task, new, unique)
@@ -334,6 +360,7 @@ class TaskTable(RepetitionTable):
         """Give a waiting task what a later put asks for."""
         priority = max(task.new.priority, new.priority)
         task.new = task.new._replace(body=new.body, cost=new.cost, priority=priority)
+        task.saved = None
         is_tried = task.attempt_count > 0 or task.state in (DurableState.UNKNOWN, DurableState.PAUSED)
         if unique.on_duplicate is OnDuplicate.DEBOUNCE and not is_tried:
             task.set_due(unique.limited(new.due_at(now_us), task.put_us, now_us))
@@ -368,7 +395,7 @@ class TaskTable(RepetitionTable):
         if lane is None or name is None:
             return
         head, first = lane.head, self._first_behind(lane)
-        if head is not None and (first is None or not _gives_way(head) or first.place_us >= head.place_us):
+        if head is not None and (first is None or not head.gives_way or first.place_us >= head.place_us):
             return
         lane.head = first
         if first is None:
@@ -474,9 +501,12 @@ class TaskTable(RepetitionTable):
             return False
         self._let_go(task)
         end = outcome.end
+        is_gone = task.is_cancelled or end in (End.DONE, End.EXPIRED, End.CANCELLED)
+        if is_gone and outcome.kept is not None:
+            self._history.add(now_us, ending_of(end), outcome.kept)
         if end is End.DONE:
             self._remove(now_us, task, is_remembered=True)
-        elif end in (End.EXPIRED, End.CANCELLED) or task.is_cancelled:
+        elif is_gone:
             self._remove(now_us, task, is_remembered=not task.is_cancelled)
         elif end is End.RELEASED:
             self._enter(task, DurableState.READY)
@@ -593,61 +623,3 @@ def vouched(vouched_us: int, beat_us: int | None, now_us: int, shortest_us: int 
     if beat_us is None or shortest_us is None:
         return vouched_us
     return vouched_us + min(shortest_us // 3, max(0, now_us - beat_us))
-
-
-def _counts(task: Task, now_us: int, unique: UniqueKey) -> bool:
-    """True if a task makes others with its unique key duplicates: one that will run, or runs."""
-    if task.state is DurableState.CLAIMED:
-        return unique.while_running and not task.is_cancelled
-    return task.state is not DurableState.DEAD and (task.expires_us is None or task.expires_us > now_us)
-
-
-def _gives_way(head: Task) -> bool:
-    """True if a head lets a task that is due earlier go first."""
-    return head.state is DurableState.SCHEDULED and not (head.new.is_blocking and head.attempt_count > 0)
-
-
-def _ref(task: Task) -> Ref:
-    return Ref(task.number, task.token)
-
-
-def _claimed(task: Task, now_us: int) -> Claimed:
-    new = task.new
-    return Claimed(
-        ref=_ref(task),
-        id=new.id,
-        name=new.name,
-        version=new.version,
-        body=new.body,
-        in_us=task.due_us - now_us,
-        expires_in_us=None if task.expires_us is None else task.expires_us - now_us,
-        priority=new.priority,
-        lane=new.lane,
-        key=new.key,
-        cost=new.cost,
-        attempt_count=task.attempt_count,
-        lost_count=task.lost_count,
-    )
-
-
-def _row(task: Task) -> TaskRow:
-    new = task.new
-    return TaskRow(
-        number=task.number,
-        id=new.id,
-        queue=new.queue,
-        name=new.name,
-        version=new.version,
-        body=new.body,
-        state=task.state,
-        put_us=task.put_us,
-        due_us=task.due_us,
-        priority=new.priority,
-        lane=new.lane,
-        key=key_from(new.key),
-        attempt_count=task.attempt_count,
-        lost_count=task.lost_count,
-        owner="" if task.state is DurableState.PAUSED else task.owner,
-        is_cancelled=task.is_cancelled,
-        error=task.error,
-    )

@@ -2,7 +2,7 @@
 
 States and moves::
 
-    put ──┬─▶ SCHEDULED ── due ──▶ READY ── claim ──▶ CLAIMED ──┬─▶ done, cancelled or expired: gone
+    put ──┬─▶ SCHEDULED ── due ──▶ READY ── claim ──▶ CLAIMED ──┬─▶ done, cancelled or expired: gone, or in the history
           │       ▲                  ▲                          ├─▶ SCHEDULED   failed, and is retried; or snoozed
           │       └──────────┬───────┘                          ├─▶ READY       released, or its process has died
           └─▶ BEHIND ── it becomes the head of its lane         ├─▶ UNKNOWN     its function is not registered there
@@ -46,6 +46,8 @@ __all__ = [
     "Durability",
     "DurableState",
     "End",
+    "EndedRow",
+    "KeptTask",
     "LaneRow",
     "NewTask",
     "Occurrence",
@@ -304,6 +306,7 @@ class Claimed(NamedTuple):
         expires_in_us: the time until it expires; None for no limit.
         attempt_count: failed attempts.
         lost_count: claims that ended with their process: the first, and of the others those that had been started.
+        saved: the state that an earlier attempt has saved, encoded; None if none has.
     """
 
     ref: Ref
@@ -319,6 +322,12 @@ class Claimed(NamedTuple):
     cost: str | None
     attempt_count: int
     lost_count: int
+    saved: bytes | None = None
+
+    @property
+    def size(self) -> int:
+        """Bytes of its body and its saved state."""
+        return len(self.body) + len(self.saved or b"")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -369,6 +378,28 @@ class End(Enum):
     """The task asked to run later: it is due again after a delay, and no attempt is counted."""
 
 
+class KeptTask(NamedTuple):
+    """What is kept of a task in the history of its store, if the end of a claim is that of the task.
+
+    Attributes:
+        id: its id, and so on, as in :class:`NewTask` and :class:`Claimed`.
+        run_us: how long its last attempt ran; 0 if that did not start.
+        keep_us: for how long it is kept, by the store's clock.
+        result: what it returned, encoded; None if that is not kept.
+        error: why a result that was to be kept is not; empty otherwise.
+    """
+
+    id: str
+    queue: str
+    name: str
+    version: int
+    attempt_count: int
+    run_us: int
+    keep_us: int
+    result: bytes | None = None
+    error: str = ""
+
+
 class TaskOutcome(NamedTuple):
     """The end of one claim.
 
@@ -377,12 +408,14 @@ class TaskOutcome(NamedTuple):
         end: how it ended.
         delay_us: the time until it is due again, for RETRY and SNOOZED.
         error: the error of the attempt, for RETRY and DEAD.
+        kept: what is kept of the task if it has ended; None for nothing.
     """
 
     ref: Ref
     end: End
     delay_us: int = 0
     error: str = ""
+    kept: KeptTask | None = None
 
 
 class Occurrence(NamedTuple):
@@ -501,6 +534,7 @@ class TaskRow:
         owner: the process that has claimed it; empty if none has.
         is_cancelled: True if it was cancelled while claimed, and its owner has not ended it yet.
         error: the error of its last failed attempt; empty if none failed.
+        saved: the state that it saved last, encoded; None if it has saved none.
     """
 
     number: int
@@ -520,6 +554,7 @@ class TaskRow:
     owner: str
     is_cancelled: bool
     error: str
+    saved: bytes | None = None
 
     @property
     def error_line(self) -> str:
@@ -530,6 +565,38 @@ class TaskRow:
         rest = lines[frames[-1] + 1 :] if frames else lines  # after the code of the last frame, which is indented
         found = (line for line in rest if line and not line[0].isspace() and not line.startswith("Traceback "))
         return next(found, lines[-1] if lines else "")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndedRow:
+    """A task that has ended and is kept in the history of its store; other fields are as in :class:`TaskRow`.
+
+    Attributes:
+        number: rises from end to end.
+        end: how it ended: ``"done"``, ``"cancelled"`` or ``"expired"``.
+        attempt_count: its failed attempts.
+        run_us: how long its last attempt ran; 0 if that did not start.
+        ended_us: when it ended.
+        result: what it returned, encoded; None if that is not kept.
+        error: why a result that was to be kept is not; empty otherwise.
+    """
+
+    number: int
+    id: str
+    queue: str
+    name: str
+    version: int
+    end: str
+    attempt_count: int
+    run_us: int
+    ended_us: int
+    result: bytes | None
+    error: str
+
+    @property
+    def started_us(self) -> int:
+        """When its last attempt started."""
+        return self.ended_us - self.run_us
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,11 +1,11 @@
-"""Encoding the arguments of durable tasks for a store."""
+"""Encoding the arguments, results and saved states of durable tasks for a store."""
 
 from __future__ import annotations
 
 import json
 from typing import Any, Final, Protocol
 
-__all__ = ["Codec", "JSONCodec", "check_codec", "check_keys"]
+__all__ = ["Codec", "JSONCodec", "check_codec", "check_keys", "encoded"]
 
 _ENCODER: Final = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 _SCAN: Final[Any] = json.JSONDecoder().scan_once  # type: ignore[attr-defined]  # json.loads() checks more first
@@ -60,6 +60,25 @@ def check_codec(codec: Any) -> Codec:
     if not all(callable(getattr(codec, name, None)) for name in ("dumps", "loads")):
         raise TypeError(f"codec must have the functions dumps and loads, like the module pickle, got {codec!r}")
     return codec  # type: ignore[no-any-return]  # just checked
+
+
+def encoded(what: str, value: Any, codec: Codec, size_max: int) -> bytes:
+    """Return one value as bytes: a list that contains it, as codecs are given lists.
+
+    Raises:
+        TypeError: if its type cannot be encoded.
+        ValueError: if it cannot be encoded, or has more bytes than are allowed.
+    """
+    try:
+        body = codec.dumps([value])
+    except (TypeError, ValueError) as error:
+        kind = TypeError if isinstance(error, TypeError) else ValueError
+        raise kind(f"{what} cannot be encoded: {error}") from error
+    if not isinstance(body, bytes):
+        raise TypeError(f"codec must return bytes, got {type(body).__name__} for {what}")
+    if len(body) > size_max:
+        raise ValueError(f"{what} must have at most {size_max:,} bytes, got {len(body):,}")
+    return body
 
 
 def check_keys(value: Any) -> None:

@@ -3,15 +3,31 @@
 from __future__ import annotations
 
 from contextvars import ContextVar
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 if TYPE_CHECKING:
     from ratelimited_executor._core.durable.tasks import Claimed
 
-__all__ = ["CURRENT", "CurrentTask", "current_task"]
+__all__ = ["CURRENT", "CurrentRun", "CurrentTask", "current_task"]
 
-CURRENT: Final[ContextVar[Claimed | None]] = ContextVar("ratelimited_executor.durable.current", default=None)
+
+class CurrentRun(Protocol):
+    """The parts of a ``DurableRun`` that its task, and who writes its state, use."""
+
+    claimed: Claimed
+    saved: bytes | None
+
+    def save(self, state: Any) -> None:
+        """Save a state for the next attempt."""
+        ...
+
+    def load(self) -> Any:
+        """Return the state that was saved last."""
+        ...
+
+
+CURRENT: Final[ContextVar[CurrentRun | None]] = ContextVar("ratelimited_executor.durable.current", default=None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,6 +51,29 @@ class CurrentTask:
     lane: str | None
     attempt_count: int
     lost_count: int
+    _run: CurrentRun | None = field(default=None, repr=False, compare=False)
+
+    @property
+    def saved(self) -> Any:
+        """The state that was saved last, in this attempt or an earlier one; None if there is none."""
+        return None if self._run is None else self._run.load()
+
+    def save(self, state: Any) -> None:
+        """Save a state for the next attempt, if there is one: how far this one has come.
+
+        It is written with the next beat, a third of the lease later at most, and with the end of the attempt: what the loss
+        of the process leaves may be so much older. Each state replaces the last one; that of a task that is done is deleted.
+        May be called in any thread.
+
+        Args:
+            state: what the codec can encode, at most 64 KiB.
+
+        Raises:
+            TypeError: if its type cannot be encoded.
+            ValueError: if it cannot be encoded, or is too large.
+        """
+        if self._run is not None:
+            self._run.save(state)
 
 
 def current_task() -> CurrentTask | None:
@@ -42,9 +81,10 @@ def current_task() -> CurrentTask | None:
 
     It is a context variable: visible to code that the task calls, and to tasks and threads started with its context.
     """
-    claimed = CURRENT.get()
-    if claimed is None:
+    run = CURRENT.get()
+    if run is None:
         return None
+    claimed = run.claimed
     return CurrentTask(
         id=claimed.id,
         name=claimed.name,
@@ -53,4 +93,5 @@ def current_task() -> CurrentTask | None:
         lane=claimed.lane,
         attempt_count=claimed.attempt_count,
         lost_count=claimed.lost_count,
+        _run=run,
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import inspect
 import json
@@ -68,6 +69,8 @@ class Putter(Protocol):
         """Cancel tasks."""
         ...
 
+    async def _result(self, id: str) -> Any: ...
+
 
 class Spans(Protocol):
     """The parts of a traced function by which a task carries the span in which it was put."""
@@ -105,6 +108,8 @@ class FunctionOptions(TypedDict, total=False):
     priority: float
     expires: DurationLike | None
     lane_fail: LaneFail
+    keep: DurationLike | None
+    keep_result: bool
     check: Callable[..., object] | None
 
 
@@ -165,6 +170,24 @@ class DurableRef:
         """
         return await self._tasks.cancel(self.id) == 1
 
+    async def wait(self, timeout: DurationLike | None = None) -> Any:
+        """Return the result of the task once it has ended, in any process; None if its function has no ``keep_result=True``.
+
+        Its function needs ``keep=``. The store must be open here; who runs the task does not matter. A wait that ends before
+        leaves the task as it is.
+
+        Args:
+            timeout: the longest time in seconds, > 0; None for no limit.
+
+        Raises:
+            NoResultError: if there is none: the task is a dead letter, was cancelled, has expired, is not known, or its result
+                was not kept.
+            TimeoutError: after the timeout.
+            StoreUnavailableError: if the store could not be read, or was closed.
+        """
+        async with asyncio.timeout(None if timeout is None else seconds_of("timeout", timeout)):
+            return await self._tasks._result(self.id)  # noqa: SLF001  # they have made it
+
     def __repr__(self) -> str:
         how = {True: ", created", False: ", duplicate", None: ""}[self.created]
         return f"DurableRef({self.id!r}{', changed' if self.changed else how})"
@@ -181,6 +204,8 @@ class DurableFunction(Generic[P, R]):
         retry: the retry policy; None for no retries.
         run_timeout: the longest run of an attempt in seconds; None for no limit.
         in_thread: True if it runs in a worker thread.
+        keep_us: for how many microseconds its ended tasks are kept; None if they are not.
+        keep_result: True if their results are kept as well.
         spans: its spans, if it is traced.
     """
 
@@ -197,6 +222,8 @@ class DurableFunction(Generic[P, R]):
         priority: float = 0.0,
         expires: DurationLike | None = None,
         lane_fail: LaneFail = LaneFail.BLOCK,
+        keep: DurationLike | None = None,
+        keep_result: bool = False,
         check: Callable[..., object] | None = None,
     ) -> None:
         callable_of("fn", fn)
@@ -225,6 +252,10 @@ class DurableFunction(Generic[P, R]):
         self._priority = number_of("priority", priority)
         self._expires_us = None if expires is None else us_of("expires", seconds_of("expires", expires))
         self._is_blocking = member_of("lane_fail", lane_fail, LaneFail) is LaneFail.BLOCK
+        self.keep_us = None if keep is None else us_of("keep", seconds_of("keep", keep))
+        self.keep_result = flag_of("keep_result", keep_result)
+        if keep_result and keep is None:
+            raise TypeError(f"keep_result=True needs keep=, the time for which results of {self.name} are kept")
         functools.update_wrapper(self, fn)
         self.__qualname__ = self.name  # what the executor's logs call its tasks
 
@@ -308,6 +339,11 @@ class DurableFunction(Generic[P, R]):
         scope = (self._tasks.queue, self.name, self.version)
         key = None if unique is None else key_of_call(unique, self._signature, scope, *arguments[:2])
         return self._new(body, key, **options)
+
+    @property
+    def codec(self) -> Codec:
+        """The codec of its durable tasks."""
+        return self._tasks.codec
 
     def load(self, body: bytes) -> tuple[Any, Any, str]:
         """Return the positional and the keyword arguments of a task, and the span in which it was put, if it carries one."""

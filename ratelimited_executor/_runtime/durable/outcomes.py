@@ -5,8 +5,9 @@ from __future__ import annotations
 import traceback
 from typing import TYPE_CHECKING, Any, Final
 
-from ratelimited_executor._core.durable.tasks import SPAN_MAX, End, TaskOutcome
+from ratelimited_executor._core.durable.tasks import SPAN_MAX, End, KeptTask, TaskOutcome
 from ratelimited_executor._core.repeat.retries import Retry
+from ratelimited_executor._runtime.durable.codec import encoded
 from ratelimited_executor._runtime.durable.snooze import Snooze
 from ratelimited_executor._runtime.log import LOGGER
 from ratelimited_executor._runtime.repeat.retrying import pause_before_retry
@@ -14,13 +15,15 @@ from ratelimited_executor.exceptions import TaskDroppedError, TaskExpiredError
 
 if TYPE_CHECKING:
     from ratelimited_executor._core.durable.tasks import Claimed
+    from ratelimited_executor._runtime.durable.functions import DurableFunction
     from ratelimited_executor._runtime.task.handles import TaskHandle
     from ratelimited_executor._runtime.time.hooks import RandomNumbers
 
-__all__ = ["LeaseOverError", "failure_of", "outcome_of"]
+__all__ = ["LeaseOverError", "failure_of", "kept_of", "outcome_of"]
 
 _US: Final = 1_000_000
 _ERROR_MAX: Final = 4000  # characters kept of a traceback: its end ...
+_RESULT_MAX: Final = 4096  # bytes of a result that is kept
 _SUMMARY_MAX: Final = 500  # ... and before it, of the first line of the exception
 
 
@@ -67,12 +70,50 @@ def outcome_of(
     return _failed(claimed, error, retry=retry, now=now, numbers=numbers)
 
 
+def kept_of(
+    outcome: TaskOutcome,
+    claimed: Claimed,
+    handle: TaskHandle[Any],
+    function: DurableFunction[Any, Any],
+    *,
+    queue: str,
+    now: float,
+) -> KeptTask | None:
+    """Return what is kept of a task if the end of its claim is that of the task; None for nothing.
+
+    Args:
+        outcome: how the claim ends.
+        claimed: the task.
+        handle: the handle of its attempt, which has ended.
+        function: its function.
+        queue: its queue.
+        now: the loop time.
+    """
+    if function.keep_us is None:
+        return None
+    result, error = None, ""
+    if outcome.end is End.DONE and function.keep_result:
+        try:
+            result = encoded("the result", handle.result(), function.codec, _RESULT_MAX)
+        except Exception as raised:  # noqa: BLE001  # the codec is user code; the task is done all the same
+            error = _storable((str(raised) or type(raised).__name__)[:_SUMMARY_MAX])
+    run_us = 0 if handle._started is None else max(0, round((now - handle._started) * _US))
+    attempt_count = claimed.attempt_count + (outcome.end in (End.RETRY, End.DEAD))
+    return KeptTask(
+        claimed.id, queue, claimed.name, claimed.version, attempt_count, run_us, function.keep_us, result, error
+    )
+
+
 def failure_of(error: BaseException) -> str:
     """Return an exception's traceback; of a long one the exception itself, and the end."""
     text = "".join(traceback.format_exception(error)).rstrip()
     if len(text) > _ERROR_MAX:
         summary = traceback.format_exception_only(error)[-1].partition("\n")[0][:_SUMMARY_MAX]
         text = f"{summary}\n...\n{text[len(summary) + 5 - _ERROR_MAX :]}"
+    return _storable(text)
+
+
+def _storable(text: str) -> str:
     return text.replace("\0", "\\0").encode(errors="backslashreplace").decode()
 
 

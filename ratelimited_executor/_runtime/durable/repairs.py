@@ -1,4 +1,4 @@
-"""Repairs of many durable tasks: which tasks, and in which steps."""
+"""Repairs and lists of many durable tasks: which tasks, and in which steps."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 
-    from ratelimited_executor._core.durable.tasks import DurableState, TaskRow
+    from ratelimited_executor._core.durable.tasks import DurableState, EndedRow, TaskRow
     from ratelimited_executor.abc import TaskStore
 
-__all__ = ["RepairSummary", "Selection", "repair", "selected"]
+__all__ = ["RepairSummary", "Selection", "ended_rows", "repair", "selected"]
 
 _STEP: Final = 1000  # tasks that are read at once, and changed in one transaction
 _EXAMPLES: Final = 5
@@ -68,6 +68,17 @@ async def selected(store: TaskStore, state: DurableState | None, selection: Sele
     while rows := await store.rows(state, after=after, limit=_STEP):
         yield [row for row in rows if selection.fits(row)]
         after = rows[-1].number
+
+
+async def ended_rows(store: TaskStore, function: str | None, before: int | None, limit: int) -> list[EndedRow]:
+    """Return ended tasks, the last one first, of a function or of any."""
+    if function is None:
+        return await store.history(before=before, limit=limit)
+    found: list[EndedRow] = []
+    while len(found) < limit and (rows := await store.history(before=before, limit=_STEP)):
+        found += [row for row in rows if row.name == function]
+        before = rows[-1].number
+    return found[:limit]
 
 
 async def repair(

@@ -8,22 +8,26 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from ratelimited_executor._core.queue.records import TriedOnce
 from ratelimited_executor._kernel.states import TaskState
+from ratelimited_executor._runtime.durable.codec import encoded
 from ratelimited_executor._runtime.durable.current import CURRENT
 
 if TYPE_CHECKING:
     from ratelimited_executor._core.durable.tasks import Claimed
     from ratelimited_executor._runtime.durable.functions import DurableFunction
+    from ratelimited_executor._runtime.durable.saving import Saving
     from ratelimited_executor._runtime.durable.starting import Starting
     from ratelimited_executor._runtime.task.handles import TaskHandle
 
 __all__ = ["DurableRun"]
 
+_SAVED_MAX: Final = 64 * 1024  # bytes of a saved state
 _DONE: Final = TaskState.DONE  # enum members are slow to look up
 
 
 class RunHolder(Protocol):
     """The parts of a ``DurableRunner`` that its runs use."""
 
+    _saving: Saving
     _starting: Starting
 
     def _started(self, run: DurableRun) -> None: ...
@@ -51,6 +55,7 @@ class DurableRun(TriedOnce):
         "is_void",
         "kwargs",
         "runner",
+        "saved",
         "span",
     )
 
@@ -69,6 +74,7 @@ class DurableRun(TriedOnce):
         self.is_unwanted = False  # True if the task was cancelled in the store
         self.is_given_up = False  # True if the attempt was cancelled here, to release the task
         self.is_void = False  # True if the claim is no longer in force
+        self.saved = claimed.saved
 
     def __call__(self) -> Any:
         runner = self.runner
@@ -78,12 +84,21 @@ class DurableRun(TriedOnce):
         else:
             runner._started(self)
         runner._check_lease()  # noqa: SLF001  # its runner
-        CURRENT.set(self.claimed)  # the context belongs to this attempt alone
+        CURRENT.set(self)  # the context belongs to this attempt alone
         if self.span and (spans := self.func.spans) is not None:
             spans.carry(self.span)
         if self.claimed.lost_count:
             return self._recorded()
         return self.func(*self.args, **self.kwargs)
+
+    def save(self, state: Any) -> None:
+        """Save a state for the next attempt; in any thread."""
+        self.saved = encoded("the state", state, self.func.codec, _SAVED_MAX)
+        self.runner._saving.add(self)  # noqa: SLF001  # its runner
+
+    def load(self) -> Any:
+        """Return the state that was saved last; None if there is none."""
+        return None if self.saved is None else self.func.codec.loads(self.saved)[0]
 
     def _recorded(self) -> Any:
         """Call the function once the store has recorded the start: if the process is lost now, the task may be the cause."""
@@ -102,8 +117,8 @@ class DurableRun(TriedOnce):
         return await result if inspect.isawaitable(result) else result
 
     def ended(self, handle: TaskHandle[Any]) -> None:
-        """Record the attempt's end, within it; handle failures later, as they may run user code."""
-        if handle.state is _DONE:
+        """Record the attempt's end, within it; handle failures later, as they may run user code, and what is kept."""
+        if handle.state is _DONE and self.func.keep_us is None:
             self.runner._done(self)  # noqa: SLF001  # its runner
         else:
             handle.get_loop().call_soon(self.runner._ended, self)  # noqa: SLF001  # its runner

@@ -21,9 +21,10 @@ from ratelimited_executor._core.durable.tasks import SIZE_MAX, Claim, Claims, En
 from ratelimited_executor._core.permits.rates import Rate
 from ratelimited_executor._runtime.durable.fairness import Fairness
 from ratelimited_executor._runtime.durable.lease import Lease
-from ratelimited_executor._runtime.durable.outcomes import LeaseOverError, failure_of, outcome_of
+from ratelimited_executor._runtime.durable.outcomes import LeaseOverError, failure_of, kept_of, outcome_of
 from ratelimited_executor._runtime.durable.repeating import Placing
 from ratelimited_executor._runtime.durable.run import DurableRun
+from ratelimited_executor._runtime.durable.saving import Saving
 from ratelimited_executor._runtime.durable.starting import Starting
 from ratelimited_executor._runtime.log import LOGGER, RateLimitedWarnings
 from ratelimited_executor.exceptions import BacklogFullError, ExecutorStoppedError, StoreUnavailableError
@@ -128,6 +129,7 @@ class DurableRunner:
         self._wall = clock.wall
         self._numbers = numbers
         self._lease = Lease(store, owner, lease, clock.monotonic)
+        self._saving = Saving(store)
         self._starting = Starting(store)
         self._placing = Placing(store, repetitions, clock, lambda: self._lease.owner, lease)
         self._has_ended = False  # True if an occurrence of a repetition has ended, and its end is not written
@@ -243,7 +245,7 @@ class DurableRunner:
                 await self._start_anew()
                 return 0.0
             room -= len(claims.tasks)
-            space -= sum(len(task.body) for task in claims.tasks)
+            space -= sum(task.size for task in claims.tasks)
             following: Awaitable[Claims | None] | None = None
             is_in_turn = asked.turns is not None
             is_more = claims.next_in_us == 0 and room > 0 and space > 0 and bound == _ALL
@@ -281,17 +283,11 @@ class DurableRunner:
         count = min(room, _CLAIM_MAX)
         full = frozenset(key for key, count in self._keys.items() if count >= _KEY_WAITING_MAX)
         return Claim(
-            owner=self._lease.owner,
-            queue=self._queue,
-            count=count,
-            ahead_us=round(self._ahead * _US),
-            unknown=frozenset(self._unknown),
-            full_keys=full if self._has_key_limits() else frozenset(),
-            above=above,
-            before_us=before_us,
-            size=min(space, SIZE_MAX),
+            owner=self._lease.owner, queue=self._queue, count=count, ahead_us=round(self._ahead * _US),
+            unknown=frozenset(self._unknown), full_keys=full if self._has_key_limits() else frozenset(), above=above,
+            before_us=before_us, size=min(space, SIZE_MAX),
             turns=self._fairness.turns(share=share, above=above, count=count),
-        )
+        )  # fmt: skip
 
     def _admit_all(self, claims: Claims, number: int) -> None:
         """Hand the tasks of a claim to the executor; release those that it does not accept.
@@ -393,17 +389,13 @@ class DurableRunner:
         if not run.is_started:
             run.is_started = True
             self._note_waiting(run.claimed, -1)
+        is_given_up, now = run.is_given_up or self._executor.is_shutdown, self._now()
         outcome = outcome_of(
-            run.claimed,
-            run.handle,
-            retry=run.func.retry,
-            is_unwanted=run.is_unwanted,
-            is_given_up=run.is_given_up or self._executor.is_shutdown,
-            now=self._now(),
-            wall=self._wall(),
-            numbers=self._numbers,
-        )
-        self._let_go(run, outcome)
+            run.claimed, run.handle, retry=run.func.retry, is_unwanted=run.is_unwanted, is_given_up=is_given_up, now=now,
+            wall=self._wall(), numbers=self._numbers,
+        )  # fmt: skip
+        kept = kept_of(outcome, run.claimed, run.handle, run.func, queue=self._queue, now=now)
+        self._let_go(run, outcome if kept is None else outcome._replace(kept=kept))
 
     def _done(self, run: DurableRun) -> None:
         """End the claim of a task that returned: a fast path of :meth:`_ended`."""
@@ -412,6 +404,8 @@ class DurableRunner:
     def _let_go(self, run: DurableRun, outcome: TaskOutcome) -> None:
         if self._held.pop(run.claimed.ref, None) is not None and not run.is_void:
             self._has_ended = self._has_ended or run.claimed.id in self._placing.waiting
+            if run.saved is not None and outcome.end is _END_DONE:
+                self._saving.discard(run)
             self._end(outcome)
         if not self._held:
             self._idle.set()
@@ -430,6 +424,7 @@ class DurableRunner:
     async def _write_outcomes(self) -> None:
         has_ended, self._has_ended = self._has_ended, False
         batch = self._outcomes[:_OUTCOMES_MAX]
+        await self._saving.write(batch)
         ends = await self._store.finish(batch)
         del self._outcomes[: len(batch)]
         if has_ended:
@@ -458,6 +453,7 @@ class DurableRunner:
                 await self._start_anew()
             else:
                 self._cancel_unwanted(cancelled)
+            await self._saving.write()
             assert self._pump_task is not None
             if self._pump_task.done() and not await self._lease.settle(self._claims):  # a running pump settles itself
                 await self._start_anew()
@@ -475,6 +471,7 @@ class DurableRunner:
                 await self._release_paused()
                 await self._placing.notice()
                 self._cancel_count = count
+                self._wake.set()  # for what has come meanwhile: somebody else who waits may have heard of it
 
     async def _repeat(self) -> None:
         """Put occurrences of repetitions, until this process closes."""
@@ -580,7 +577,7 @@ class DurableRunner:
 
     def _note_waiting(self, claimed: Claimed, change: int) -> None:
         self._waiting += change
-        self._waiting_size += change * len(claimed.body)
+        self._waiting_size += change * claimed.size
         key, count = claimed.key, 0
         if key is not None:
             count = self._keys.get(key, 0) + change

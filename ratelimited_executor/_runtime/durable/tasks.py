@@ -27,16 +27,17 @@ from ratelimited_executor._runtime.durable.functions import (
 )
 from ratelimited_executor._runtime.durable.opening import open_store
 from ratelimited_executor._runtime.durable.putting import Chunk, Putting, check_new, is_refusing
-from ratelimited_executor._runtime.durable.repairs import RepairSummary, Selection, repair
+from ratelimited_executor._runtime.durable.repairs import RepairSummary, Selection, ended_rows, repair
 from ratelimited_executor._runtime.durable.repeating import Repetitions
 from ratelimited_executor._runtime.durable.repetitions import RepetitionCalls
 from ratelimited_executor._runtime.durable.running import AHEAD_MAX, DurableRunner
 from ratelimited_executor._runtime.durable.sync_puts import SyncPuts, put_on, refuse_loop
+from ratelimited_executor._runtime.durable.waiting import Waiting
 from ratelimited_executor._runtime.faces.base import ExecutorBase
 from ratelimited_executor._runtime.time.clock import SystemClock, clock_for
 from ratelimited_executor._runtime.time.hooks import hooks_of
 from ratelimited_executor.abc import TaskStore
-from ratelimited_executor.exceptions import DuplicateTaskError
+from ratelimited_executor.exceptions import DuplicateTaskError, StoreUnavailableError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -44,7 +45,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from ratelimited_executor._core.durable.pauses import PauseRow
-    from ratelimited_executor._core.durable.tasks import BacklogRow, LaneRow, TaskRow
+    from ratelimited_executor._core.durable.tasks import BacklogRow, EndedRow, LaneRow, TaskRow
     from ratelimited_executor._core.durations import DurationLike
     from ratelimited_executor._runtime.durable.codec import Codec
     from ratelimited_executor._runtime.life.executor import RateLimitedExecutor
@@ -115,6 +116,7 @@ class DurableTasks(RepetitionCalls):
         self._repetitions = Repetitions(self.queue, self.functions)
         self._putting = Putting(store)
         self._sync_puts = SyncPuts(store, self._open_timeout)
+        self._waiting = Waiting(store)
         self._random: Any = random.SystemRandom()
         self._clock: Clock = SystemClock()
         self._id_series = 0, 0, count()  # the milliseconds and the process of the last id, and the bits of the next
@@ -148,6 +150,9 @@ class DurableTasks(RepetitionCalls):
             priority: the default priority of its tasks.
             expires: the default expiry of its tasks, in seconds.
             lane_fail: the behaviour of its lane after a failure.
+            keep: seconds for which its tasks stay in the history after their end (:meth:`history`, :meth:`DurableRef.wait`); None
+                to delete them at once.
+            keep_result: True to keep what it returns as well, if the codec can encode it within 4 KiB.
             check: called with the arguments of each put, to raise a TypeError or ValueError for those that the function would refuse.
 
         Raises:
@@ -255,6 +260,30 @@ class DurableTasks(RepetitionCalls):
         """Return tasks in one state, or in any, with numbers greater than ``after``, in the order of their numbers."""
         known = None if state is None else member_of("state", state, DurableState)
         return await self.store.rows(known, after=count_of("after", after), limit=count_of("limit", limit, least=1))
+
+    async def history(
+        self,
+        *,
+        function: str | DurableFunction[..., Any] | None = None,
+        before: int | None = None,
+        limit: int = 100,
+    ) -> list[EndedRow]:
+        """Return ended tasks that are kept, the one that ended last first: of functions with ``keep=``.
+
+        Args:
+            function: only those of a function, in all versions: a durable function, or its registered name.
+            before: only those with smaller numbers: that of the last row of an earlier call, to continue.
+            limit: the largest number of rows.
+        """
+        name = None if function is None else _name_of(function)
+        known = None if before is None else count_of("before", before)
+        return await ended_rows(self.store, name, known, count_of("limit", limit, least=1))
+
+    async def _result(self, id: str) -> Any:
+        """Return the result of a task once it has ended, for its reference."""
+        if self._loop is None:
+            raise StoreUnavailableError(repr(self.store), "it is not open: enter DurableTasks with 'async with' first")
+        return await self._waiting.result(id, self.codec)
 
     async def backlog(self) -> list[BacklogRow]:
         """Count the tasks of the store that are READY, BEHIND or DEAD, by queue, function and state."""
@@ -401,6 +430,7 @@ class DurableTasks(RepetitionCalls):
                 self._resources = AsyncExitStack()
                 self._resources.push_async_callback(self.store.aclose)
                 self._resources.push_async_callback(self._putting.aclose)
+                self._resources.push_async_callback(self._waiting.aclose)
                 self._process = os.getpid()
                 self._loop = loop
             self._user_count += 1

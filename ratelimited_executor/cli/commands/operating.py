@@ -141,8 +141,9 @@ def _arguments(_: click.Context, __: click.Parameter, text: str | None) -> tuple
     "--repetitions",
     "has_repetitions",
     is_flag=True,
-    help="List the repetitions, and what should be known about them.",
+    help="List the repetitions, and what should be known about them, as after each change of one.",
 )
+@click.option("--ended", "has_ended", is_flag=True, help="List the tasks that ended last, of functions with keep=.")
 @click.option(
     "--limit", type=click.IntRange(min=1), default=20, show_default=True, help="The maximum number of rows to list."
 )

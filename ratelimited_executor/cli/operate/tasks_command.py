@@ -17,7 +17,7 @@ from ratelimited_executor._core.durable.tasks import DurableState
 from ratelimited_executor._core.escapes import visible
 from ratelimited_executor._core.urls import masked
 from ratelimited_executor._runtime.durable.opening import open_store
-from ratelimited_executor._runtime.durable.repairs import Selection, repair, selected
+from ratelimited_executor._runtime.durable.repairs import Selection, ended_rows, repair, selected
 from ratelimited_executor._runtime.time.clock import SystemClock
 from ratelimited_executor.cli.exits import CommandError, ExitStatus
 from ratelimited_executor.cli.operate.tasks_view import StorePicture, draw_tasks, tasks_fields
@@ -48,6 +48,7 @@ class TasksOptions:
     state: str | None = None
     has_lanes: bool = False
     has_repetitions: bool = False
+    has_ended: bool = False
     limit: int = 20
     requeue: tuple[str, ...] = ()
     requeue_dead: bool = False
@@ -110,13 +111,21 @@ class TasksOptions:
             raise CommandError("--dry-run needs --requeue-dead or --cancel-all")
         if self.until is not None and not (self.pause or self.pause_repetition):
             raise CommandError("--until needs --pause or --pause-repetition")
+        is_of_ended = self.has_ended and self.selection() == Selection(function=self.function)
         if self.save_repetition is not None:
             if self.function is None or (self.period is None) == (self.cron is None):
                 raise CommandError("--save-repetition needs --function, and --period or --cron, one of them")
         elif self.definition() or any(each is not None for each in (self.period, self.cron, self.arguments)):
             raise CommandError("--period, --cron and the other options of a repetition need --save-repetition")
-        elif self.selection() != Selection() and not (is_all or is_paused or self.state):
-            raise CommandError("a selection of tasks needs --state, --requeue-dead, --cancel-all, --pause or --resume")
+        elif self.selection() != Selection() and not (is_all or is_paused or self.state or is_of_ended):
+            raise CommandError(
+                "a selection of tasks needs --state, --requeue-dead, --cancel-all, --pause or --resume, and --function, --ended"
+            )
+
+    def shows_repetitions(self) -> bool:
+        """True if the repetitions are to be listed: if they are asked for, or one is changed."""
+        changed = self.pause_repetition + self.resume_repetition + self.skip_repetition + self.run_repetition
+        return self.has_repetitions or bool(self.save_repetition or changed or self.remove_repetition)
 
     def definition(self) -> dict[str, Any]:
         """Return the options of a saved repetition that are given, beside its function and its times."""
@@ -330,7 +339,8 @@ async def _read(store: TaskStore, options: TasksOptions) -> StorePicture:
         rows=await _rows(store, options),
         pauses=await store.pauses(),
         lanes=await store.lanes(limit=options.limit) if options.has_lanes else [],
-        repetitions=await store.repetitions() if options.has_repetitions else [],
+        repetitions=await store.repetitions() if options.shows_repetitions() else [],
+        ended=await ended_rows(store, options.function, None, options.limit) if options.has_ended else [],
     )
 
 

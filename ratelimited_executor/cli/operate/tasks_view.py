@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from ratelimited_executor._core.durable.pauses import PauseRow
-    from ratelimited_executor._core.durable.tasks import LaneRow, RepetitionRow, TaskRow
+    from ratelimited_executor._core.durable.tasks import EndedRow, LaneRow, RepetitionRow, TaskRow
 
 __all__ = ["StorePicture", "draw_tasks", "tasks_fields"]
 
@@ -35,6 +35,7 @@ _MEANING: Final = {
     DurableState.DEAD: "dead letters",
     DurableState.PAUSED: "due, set aside during a pause",
 }
+_SHOWN_MAX: Final = 200  # characters of a saved state in a table
 _BAD: Final = (DurableState.UNKNOWN, DurableState.DEAD)
 
 
@@ -49,6 +50,7 @@ class StorePicture:
         lanes: the lanes to list.
         repetitions: the repetitions to list.
         pauses: the pauses in force.
+        ended: the ended tasks to list.
     """
 
     counts: Mapping[DurableState, int]
@@ -57,6 +59,7 @@ class StorePicture:
     lanes: Sequence[LaneRow]
     repetitions: Sequence[RepetitionRow] = ()
     pauses: Sequence[PauseRow] = ()
+    ended: Sequence[EndedRow] = ()
 
 
 def draw_tasks(picture: StorePicture, now: float) -> Group:
@@ -93,17 +96,10 @@ def draw_tasks(picture: StorePicture, now: float) -> Group:
             )
             repetitions.add_row(*[Text(cell) for cell in cells])
         parts += [Text(), repetitions]
+    if picture.ended:
+        parts += [Text(), _ended(picture.ended, now)]
     if picture.rows:
-        listing = _listing("id", "state", "function", "lane", "due", "attempts", "owner")
-        for row in picture.rows:
-            listing.add_row(*[Text(cell) for cell in _cells(row, now)])
-        parts += [Text(), listing]
-        errors = _listing("id", "error")  # beside the other columns, an error would have no room
-        for row in picture.rows:
-            if row.error:
-                errors.add_row(Text(visible(row.id)), Text(visible(row.error_line)))
-        if errors.row_count:
-            parts += [Text(), errors]
+        parts += _tasks(picture.rows, now)
     return Group(*parts)
 
 
@@ -150,28 +146,60 @@ def tasks_fields(picture: StorePicture, now: float) -> dict[str, Any]:
             }
             for each in picture.repetitions
         ],
-        "tasks": [
-            {
-                "id": row.id,
-                "queue": row.queue,
-                "name": row.name,
-                "version": row.version,
-                "state": row.state.name.lower(),
-                "put": _iso(row.put_us),
-                "due": _iso(row.due_us),
-                "priority": row.priority,
-                "lane": row.lane,
-                "key": row.key,
-                "attempts": row.attempt_count,
-                "losses": row.lost_count,
-                "owner": row.owner or None,
-                "cancelled": row.is_cancelled,
-                "error": row.error or None,
-                "body": row.body.decode(errors="backslashreplace"),
-            }
-            for row in picture.rows
-        ],
+        "tasks": [_task_fields(row) for row in picture.rows],
+        "ended": [_ended_fields(row) for row in picture.ended],
     }
+
+
+def _task_fields(row: TaskRow) -> dict[str, Any]:
+    return {
+        "id": row.id,
+        "queue": row.queue,
+        "name": row.name,
+        "version": row.version,
+        "state": row.state.name.lower(),
+        "put": _iso(row.put_us),
+        "due": _iso(row.due_us),
+        "priority": row.priority,
+        "lane": row.lane,
+        "key": row.key,
+        "attempts": row.attempt_count,
+        "losses": row.lost_count,
+        "owner": row.owner or None,
+        "cancelled": row.is_cancelled,
+        "error": row.error or None,
+        "body": row.body.decode(errors="backslashreplace"),
+        "saved": _text(row.saved),
+    }
+
+
+def _ended_fields(row: EndedRow) -> dict[str, Any]:
+    return {
+        "id": row.id,
+        "queue": row.queue,
+        "name": row.name,
+        "version": row.version,
+        "end": row.end,
+        "attempts": row.attempt_count,
+        "started": _iso(row.started_us),
+        "ended": _iso(row.ended_us),
+        "seconds": row.run_us / _US,
+        "result": _text(row.result),
+        "error": row.error or None,
+    }
+
+
+def _tasks(rows: Sequence[TaskRow], now: float) -> list[Any]:
+    """Return tables of tasks, and of what has no room beside their other columns."""
+    listing = _listing("id", "state", "function", "lane", "due", "attempts", "owner")
+    errors, states = _listing("id", "error"), _listing("id", "saved")
+    for row in rows:
+        listing.add_row(*[Text(cell) for cell in _cells(row, now)])
+        if row.error:
+            errors.add_row(Text(visible(row.id)), Text(visible(row.error_line)))
+        if row.saved is not None:
+            states.add_row(Text(visible(row.id)), Text(visible((_text(row.saved) or "")[:_SHOWN_MAX])))
+    return [part for table in (listing, errors, states) if table.row_count for part in (Text(), table)]
 
 
 def _pauses(pauses: Sequence[PauseRow], now: float) -> Table:
@@ -183,6 +211,29 @@ def _pauses(pauses: Sequence[PauseRow], now: float) -> Table:
         until = "" if each.until_us is None else _due(each.until_us, now)
         listing.add_row(*[Text(cell) for cell in (*covered, _due(each.since_us, now), until)])
     return listing
+
+
+def _ended(rows: Sequence[EndedRow], now: float) -> Table:
+    listing = _listing("ended", "function", "how", "attempts", "ran", "when", "result")
+    for row in rows:
+        result = row.error or _text(row.result) or ""
+        cells = (
+            visible(row.id),
+            visible(_function(row)),
+            row.end,
+            str(row.attempt_count),
+            format_duration(row.run_us / _US),
+        )
+        listing.add_row(*[Text(cell) for cell in (*cells, _due(row.ended_us, now), visible(result))])
+    return listing
+
+
+def _text(data: bytes | None) -> str | None:
+    return None if data is None else data.decode(errors="backslashreplace")
+
+
+def _function(row: TaskRow | EndedRow) -> str:
+    return row.name if row.version == 1 else f"{row.name}, version {row.version}"
 
 
 def _overdue(row: TaskRow, now: float) -> float:
@@ -198,12 +249,11 @@ def _listing(*names: str) -> Table:
 
 def _cells(row: TaskRow, now: float) -> list[str]:
     state = row.state.name.lower() + (", cancelled" if row.is_cancelled else "")
-    function = row.name if row.version == 1 else f"{row.name}, version {row.version}"
     attempts = str(row.attempt_count) + (f" + {row.lost_count} lost" if row.lost_count else "")
     return [
         visible(row.id),
         state,
-        visible(function),
+        visible(_function(row)),
         visible(row.lane or ""),
         _due(row.due_us, now),
         attempts,

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
         Claim,
         Claims,
         Duplicate,
+        EndedRow,
         LaneRow,
         NewTask,
         Occurrence,
@@ -82,6 +83,9 @@ class MemoryStore(TaskStore):
 
     async def start(self, refs: Sequence[Ref]) -> list[bool]:
         return self._table.start(refs)
+
+    async def save(self, states: Sequence[tuple[Ref, bytes]]) -> None:
+        self._table.save(states)
 
     async def finish(self, outcomes: Sequence[TaskOutcome]) -> list[bool]:
         self._changed.set()
@@ -150,6 +154,12 @@ class MemoryStore(TaskStore):
 
     async def rows(self, state: DurableState | None = None, *, after: int = 0, limit: int = 100) -> list[TaskRow]:
         return self._table.rows(state, after=after, limit=limit)
+
+    async def ended(self, ids: Sequence[str]) -> list[EndedRow | DurableState | None]:
+        return self._table.ended(ids)
+
+    async def history(self, *, before: int | None = None, limit: int = 100) -> list[EndedRow]:
+        return self._table.history(before=before, limit=limit)
 
     async def counts(self) -> dict[DurableState, int]:
         return self._table.counts()

@@ -17,7 +17,7 @@ import json
 from collections import defaultdict
 from collections.abc import Collection, Generator, Iterable, Sequence
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
 from ratelimited_executor._core.durable.pauses import ENDED, MOVED_MAX, Pauses, pause_rows
 from ratelimited_executor._core.durable.table import REMEMBERED_US, vouched
@@ -33,6 +33,8 @@ from ratelimited_executor._core.durable.tasks import (
     backlog_rows,
     key_from,
 )
+from ratelimited_executor.stores.tasks.history import ended, forget_history, history, keep, save
+from ratelimited_executor.stores.tasks.statements import Together
 from ratelimited_executor.stores.tasks.turns import in_turn
 from ratelimited_executor.stores.tasks.unique import parts_of
 
@@ -45,7 +47,7 @@ T = TypeVar("T")
 Rows: TypeAlias = list[tuple[Any, ...]]
 Moves: TypeAlias = Generator[tuple[str, "Sequence[tuple[Any, ...]] | Together"], Rows, T]
 
-__all__ = ["Moves", "Together", "backlog", "beat", "cancel", "cancelled", "claim", "counts", "find", "finish", "join", "lanes", "leave", "pause", "pauses", "put", "requeue", "resume", "revive", "rows", "start"]  # fmt: skip
+__all__ = ["Moves", "Together", "backlog", "beat", "cancel", "cancelled", "claim", "counts", "ended", "find", "finish", "history", "join", "lanes", "leave", "pause", "pauses", "put", "requeue", "resume", "revive", "rows", "save", "start"]  # fmt: skip
 
 _BATCH: Final = 1000
 """Maximum tasks of one kind that a claim makes ready, or deletes as expired; the next claim continues."""
@@ -62,18 +64,6 @@ _ROWS: Final = {  # states that may be rare, and whose statements name them so t
     DurableState.PAUSED: "rows_paused",
 }
 _SCHEDULED, _READY, _BEHIND = int(DurableState.SCHEDULED), int(DurableState.READY), int(DurableState.BEHIND)
-
-
-class Together(NamedTuple):
-    """Rows for one run of a statement; the store decides how to pass them.
-
-    Attributes:
-        rows: rows of values, which may include bytes.
-        rest: the statement's other arguments.
-    """
-
-    rows: Rows
-    rest: tuple[Any, ...]
 
 
 def put(now_us: int, tasks: Sequence[NewTask]) -> Moves[list[bool | Duplicate]]:
@@ -169,6 +159,7 @@ def beat(now_us: int, owner: str) -> Moves[Beat | None]:
     yield "set_clock", [(vouched_us, now_us)]
     yield "forget_ended", [(vouched_us - REMEMBERED_US,)]
     yield from _forget_unique(now_us)
+    yield from forget_history(now_us)
     renewed = yield "renew", [(vouched_us, owner)]
     for (late,) in (yield "late_owners", [(vouched_us,)]):
         marked = yield "cancelled_of", [(late,)]
@@ -281,17 +272,18 @@ def finish(now_us: int, outcomes: Sequence[TaskOutcome]) -> Moves[list[bool]]:
     done = yield from _listed(
         "end", json.dumps([each.ref for each in outcomes if each.end is _DONE]) if others else refs
     )
-    changed = (yield from _finish_others(now_us, others)) if others else []
+    gone, changed = (yield from _finish_others(now_us, others)) if others else ([], [])
+    yield from keep(now_us, outcomes, (*done, *gone))
     yield from _remember([task_id for _, _, task_id, is_named, _ in done if is_named])
     yield from _settle(now_us, {lane for (lane,) in lanes})
     if len(done) == len(outcomes):
         return [True] * len(outcomes)
-    in_force = {(number, token) for number, token, *_ in (*done, *changed)}
+    in_force = {(number, token) for number, token, *_ in (*done, *gone, *changed)}
     return [outcome.ref in in_force for outcome in outcomes]
 
 
-def _finish_others(now_us: int, outcomes: Sequence[TaskOutcome]) -> Moves[Rows]:
-    """End claims of tasks that are not done; return the rows that have changed."""
+def _finish_others(now_us: int, outcomes: Sequence[TaskOutcome]) -> Moves[tuple[Rows, Rows]]:
+    """End claims of tasks that are not done; return the rows that are gone, and those that have changed."""
     by_end: dict[End, list[TaskOutcome]] = defaultdict(list)
     for outcome in sorted(outcomes, key=itemgetter(0)):  # by claim
         by_end[outcome.end].append(outcome)
@@ -308,7 +300,7 @@ def _finish_others(now_us: int, outcomes: Sequence[TaskOutcome]) -> Moves[Rows]:
     buried = yield "bury", [(each.error, *each.ref) for each in by_end[End.DEAD]]
     expired = [row for row in gone if not row[-1]]
     yield from _remember([task_id for _, _, task_id, is_named, _ in expired if is_named])
-    return [*gone, *dropped, *released, *unknown, *retried, *snoozed, *buried]
+    return [*gone, *dropped], [*released, *unknown, *retried, *snoozed, *buried]
 
 
 def cancel(now_us: int, ids: Sequence[str], *, is_waiting: bool = False) -> Moves[list[DurableState | None]]:
@@ -530,10 +522,26 @@ def _row_of(new: NewTask, now_us: int, due_us: int, places: dict[str, int]) -> t
 
 
 def _claimed(row: tuple[Any, ...]) -> Claimed:
-    number, token, task_id, name, version, body, in_us, expires_in_us, priority, lane, key, cost, attempts, lost = row
+    (
+        number,
+        token,
+        task_id,
+        name,
+        version,
+        body,
+        in_us,
+        expires_in_us,
+        priority,
+        lane,
+        key,
+        cost,
+        attempts,
+        lost,
+        saved,
+    ) = row
     return Claimed(
         Ref(number, token), task_id, name, version, bytes.fromhex(body), in_us, expires_in_us, float(priority), lane, key, cost,
-        attempts, lost,
+        attempts, lost, bytes.fromhex(saved) if saved else None,
     )  # fmt: skip
 
 
@@ -561,6 +569,7 @@ def _task_row(row: tuple[Any, ...]) -> TaskRow:
         owner,
         is_cancelled,
         error,
+        saved,
     ) = row
     return TaskRow(
         number=number,
@@ -580,4 +589,5 @@ def _task_row(row: tuple[Any, ...]) -> TaskRow:
         owner="" if owner is None or version < 0 else owner,
         is_cancelled=bool(is_cancelled),
         error=error,
+        saved=None if saved is None else bytes(saved),
     )

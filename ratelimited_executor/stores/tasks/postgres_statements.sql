@@ -69,6 +69,27 @@ with gone as (
 )
 select coalesce(json_agg(json_build_array(number, token, id, is_named, is_cancelled)), '[]')::text from gone
 
+-- name: save
+update durable_tasks set saved = decode(value ->> 2, 'hex') from json_array_elements($1::json) as value
+where number = (value ->> 0)::bigint and token = (value ->> 1)::bigint and state + 0 = 3
+
+-- name: keep
+insert into durable_history (id, queue, name, version, ending, attempt_count, run_us, ended_us, until_us, result, error)
+select
+    value ->> 0, value ->> 1, value ->> 2, (value ->> 3)::integer, value ->> 4, (value ->> 5)::integer, (value ->> 6)::bigint,
+    (value ->> 7)::bigint, (value ->> 8)::bigint, decode(value ->> 9, 'hex'), value ->> 10
+from json_array_elements($1::json) with ordinality as listed (value, position)
+order by position
+on conflict (id) do update set
+    number = excluded.number, queue = excluded.queue, name = excluded.name, version = excluded.version, ending = excluded.ending,
+    attempt_count = excluded.attempt_count, run_us = excluded.run_us, ended_us = excluded.ended_us, until_us = excluded.until_us,
+    result = excluded.result, error = excluded.error
+
+-- name: forget_history
+delete from durable_history where number = any(array(
+    select number from durable_history where until_us <= $1 order by until_us, number limit $2 for update skip locked
+))
+
 -- name: hand_over
 update durable_tasks set owner = $1
 where state = 3 and owner = $2 and (number, token) in (
@@ -82,7 +103,8 @@ on conflict (id) do nothing
 
 -- name: claim
 with chosen as materialized (
-    select number as chosen_number, priority as chosen_priority, due_us as chosen_due_us, octet_length(body) as size from durable_tasks
+    select number as chosen_number, priority as chosen_priority, due_us as chosen_due_us, octet_length(body) + coalesce(octet_length(saved), 0) as size
+    from durable_tasks
     where queue = $2 and state = 1 and priority >= $3 and (priority > $3 or due_us < $8) and (expires_us is null or expires_us > $4)
         and ("key" is null or "key" not in (select json_array_elements_text($5::json)))
         and (name, version) not in (
@@ -95,12 +117,12 @@ with chosen as materialized (
 ), claimed as (
     update durable_tasks set state = 3, token = token + 1, owner = $1
     where number = any(array(select chosen_number from fitting where fits)) and state + 0 = 1
-    returning number, token, id, name, version, body, due_us, expires_us, priority, lane, "key", cost, attempt_count, lost_count
+    returning number, token, id, name, version, body, due_us, expires_us, priority, lane, "key", cost, attempt_count, lost_count, saved
 )
 select coalesce(json_agg(
     json_build_array(
         number, token, id, name, version, encode(body, 'hex'), due_us - $4, expires_us - $4, priority, lane, "key", cost, attempt_count,
-        lost_count
+        lost_count, encode(saved, 'hex')
     )
     order by priority desc, due_us, number
 ), '[]')::text, (select count(*) from fitting where not fits)
@@ -127,7 +149,7 @@ select coalesce(json_agg(name order by place), '[]')::text from keys where name 
 with chosen as materialized (
     select keys.name, first.due_us, first.number, first.size
     from json_array_elements_text($3::json) as keys (name) cross join lateral (
-        select due_us, number, octet_length(body) as size from durable_tasks
+        select due_us, number, octet_length(body) + coalesce(octet_length(saved), 0) as size from durable_tasks
         where queue = $1 and state = 1 and priority = $2 and coalesce("key", ' ') collate "C" = keys.name
             and due_us > $4 and due_us <= $5 and (expires_us is null or expires_us > $6)
             and (durable_tasks.name, version) not in (
@@ -142,12 +164,12 @@ select coalesce(json_agg(json_build_array(name, due_us, number, size)), '[]')::t
 with claimed as (
     update durable_tasks set state = 3, token = token + 1, owner = $1
     where number = any(array(select value::bigint from json_array_elements_text($2::json))) and state + 0 = 1
-    returning number, token, id, name, version, body, due_us, expires_us, priority, lane, "key", cost, attempt_count, lost_count
+    returning number, token, id, name, version, body, due_us, expires_us, priority, lane, "key", cost, attempt_count, lost_count, saved
 )
 select coalesce(json_agg(
     json_build_array(
         number, token, id, name, version, encode(body, 'hex'), due_us - $3, expires_us - $3, priority, lane, "key", cost, attempt_count,
-        lost_count
+        lost_count, encode(saved, 'hex')
     )
 ), '[]')::text
 from claimed

@@ -41,8 +41,10 @@ from ratelimited_executor.stores.tasks.redis_layout import (
     answers_of,
     arguments_of,
     changed_of,
+    ended_of,
     function_of,
     held_of,
+    kept_of,
     key_of,
     outcomes_of,
     pauses_of,
@@ -53,6 +55,7 @@ from ratelimited_executor.stores.tasks.redis_layout import (
     refs_of,
     repetitions_of,
     rows_of,
+    states_of,
     tasks_of,
     turns_of,
     unique_of,
@@ -68,6 +71,7 @@ if TYPE_CHECKING:
         Claim,
         Claimed,
         Duplicate,
+        EndedRow,
         NewTask,
         Occurrence,
         Placed,
@@ -86,9 +90,22 @@ _TIMEOUT_SECONDS: Final = 10.0  # for an answer
 _WAKE_SECONDS: Final = 0.005  # between two wake-ups by other processes
 _PING_SECONDS: Final = 5.0  # of silence, after which the listener pings its server
 _CHECK_SECONDS: Final = 60.0  # between two checks of the server's settings
+_PAGE: Final = 1000  # ended tasks that are read at once
 _USER_CALLS_MAX: Final = 16  # calls of users at a time: each takes a connection, and runners need some of the client's
 _OF_RUNNERS: Final = frozenset(
-    {"join", "beat", "leave", "claim", "start", "finish", "cancelled", "revive", "pauses", "changed_repetitions"}
+    {
+        "join",
+        "beat",
+        "leave",
+        "claim",
+        "start",
+        "save",
+        "finish",
+        "cancelled",
+        "revive",
+        "pauses",
+        "changed_repetitions",
+    }
 )
 _RECONNECT_SECONDS: Final = 1.0  # between two attempts to listen
 _CANCELLED: Final = (b"cancelled", "cancelled")  # messages that a claimed task was cancelled; a client may decode them
@@ -199,7 +216,7 @@ class RedisStore(TaskStore):
                 return None
             now_us, next_in_us, count, after, data = answer
             tasks += (record.claimed(now_us) for record in records_of(data))
-            size = claim.size - sum(len(task.body) for task in tasks)
+            size = claim.size - sum(task.size for task in tasks)
             expired_count += count
             if not after or len(tasks) >= claim.count or size <= 0:
                 break
@@ -211,8 +228,11 @@ class RedisStore(TaskStore):
         answer = await self._run("start", held_of(refs))
         return [each == b"1"[0] for each in answer]
 
+    async def save(self, states: Sequence[tuple[Ref, bytes]]) -> None:
+        await self._run("save", states_of(states))
+
     async def finish(self, outcomes: Sequence[TaskOutcome]) -> list[bool]:
-        answer = await self._change("finish", outcomes_of(outcomes))
+        answer = await self._change("finish", outcomes_of(outcomes), kept_of(outcomes))
         return [each == b"1"[0] for each in answer]
 
     async def cancel(self, ids: Sequence[str]) -> list[DurableState | None]:
@@ -287,6 +307,23 @@ class RedisStore(TaskStore):
                 "rows", -1 if state is None else int(state), after, limit - len(rows), SIZE_MAX
             )
             rows += rows_of(*found)
+        return rows
+
+    async def ended(self, ids: Sequence[str]) -> list[EndedRow | DurableState | None]:
+        answer = await self._run("ended", tuple(ids))
+        return [
+            ended_of(each) if isinstance(each, bytes) else None if each < 0 else DurableState(each) for each in answer
+        ]
+
+    async def history(self, *, before: int | None = None, limit: int = 100) -> list[EndedRow]:
+        """Return ended tasks; read a thousand at a time."""
+        rows: list[EndedRow] = []
+        while len(rows) < limit:
+            records = await self._run("history", -1 if before is None else before, min(limit - len(rows), _PAGE))
+            rows += [ended_of(record) for record in records if record is not None]
+            if len(records) < _PAGE or not rows:
+                break
+            before = rows[-1].number
         return rows
 
     async def counts(self) -> dict[DurableState, int]:

@@ -46,6 +46,7 @@ for attempt = 1, 10 do  -- deletes rows of unique keys that no longer count, amo
   in_parts('ZREM', keys.unique, stale)
   if #stale < 500 then break end
 end
+forget_history(now)
 if not owner then return false end
 local score = string.format('%.0f', owner)
 return {cancelled, redis.call('ZCOUNT', keys.claimed, score, score), tonumber(redis.call('HGET', keys.store, 'lost') or 0)}

@@ -149,11 +149,14 @@ local function is_left(record)
   return unknown[called] or full_keys[key] or pause_of(called, queue, lane, key)
 end
 
+local states = {}
+
 local function fits(number)  -- if so, its body is among those that are taken
   local body = redis.call('HGET', keys.bodies, number) or ''
-  size = size + #body - (string.find(body, '\0', 1, true) or 0)  -- its cost stands before
+  local state = state_of(number)
+  size = size + #body + #state - (string.find(body, '\0', 1, true) or 0)  -- its cost stands before
   is_full = #taken > 0 and size > args.size
-  if not is_full then bodies[#taken + 1] = body end
+  if not is_full then bodies[#taken + 1], states[#taken + 1] = body, state end
   return not is_full
 end
 
@@ -347,4 +350,4 @@ in_parts('ZREM', keys.expiring, expiring)
 in_parts('HSET', keys.tasks, written)
 in_parts('ZADD', keys.claimed, claimed)
 write_all()  -- what was lost
-return {now, (is_full or is_more) and 0 or next_in(), expired_count, after, for_client(taken, records, bodies)}
+return {now, (is_full or is_more) and 0 or next_in(), expired_count, after, for_client(taken, records, bodies, states)}

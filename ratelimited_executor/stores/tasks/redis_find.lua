@@ -7,8 +7,8 @@
 --
 -- REPLY: the tasks that exist; the owners, and their records.
 
-local there = {}
+local there, states = {}, {}
 for _, number in ipairs(numbers_of(args.ids)) do
-  if number then there[#there + 1] = number end
+  if number then there[#there + 1], states[#states + 1] = number, state_of(number) end
 end
-return {for_people(there, read_parts('HMGET', keys.bodies, there))}
+return {for_people(there, read_parts('HMGET', keys.bodies, there), states)}

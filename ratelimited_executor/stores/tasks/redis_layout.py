@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import struct
 from dataclasses import make_dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
+from ratelimited_executor._core.durable.history import FORGOTTEN_MAX
 from ratelimited_executor._core.durable.pauses import KEPT_US, pause_rows
 from ratelimited_executor._core.durable.repetitions import RepetitionRecord, repetition_row
 from ratelimited_executor._core.durable.tasks import (
@@ -17,6 +19,7 @@ from ratelimited_executor._core.durable.tasks import (
     Duplicate,
     DurableState,
     End,
+    EndedRow,
     OnDuplicate,
     Placed,
     Placement,
@@ -30,7 +33,14 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from ratelimited_executor._core.durable.pauses import PauseRow
-    from ratelimited_executor._core.durable.tasks import NewTask, Occurrence, RepetitionRow, TaskOutcome, Turns
+    from ratelimited_executor._core.durable.tasks import (
+        KeptTask,
+        NewTask,
+        Occurrence,
+        RepetitionRow,
+        TaskOutcome,
+        Turns,
+    )
 
 __all__ = [
     "KEYS",
@@ -40,8 +50,10 @@ __all__ = [
     "answers_of",
     "arguments_of",
     "changed_of",
+    "ended_of",
     "function_of",
     "held_of",
+    "kept_of",
     "key_of",
     "outcomes_of",
     "pauses_of",
@@ -52,6 +64,7 @@ __all__ = [
     "refs_of",
     "repetitions_of",
     "rows_of",
+    "states_of",
     "tasks_of",
     "turns_of",
     "unique_of",
@@ -61,14 +74,18 @@ VERSION: Final = 1  # of the layout
 KEYS: Final = (
     "store", "ids", "tasks", "bodies", "ready", "scheduled", "heads", "behind", "claimed", "cancelled", "started", "expiring", "unknown",
     "dead", "lanes", "crowded", "owners", "ended", "repetitions", "turns", "unique", "pauses", "paused",
-    "operated",
+    "operated", "saved", "history", "ends", "kept",
 )  # fmt: skip
 _NEW: Final = struct.Struct("<BddII")
 _UNIQUE: Final = struct.Struct("<IdBBd")
 _OUTCOME: Final = struct.Struct("<8sdBd")
 _NUMBER: Final = struct.Struct(">d")
 _BITS: Final = struct.Struct(">Q")
-_HEAD: Final = struct.Struct("<8sII")
+_HEAD: Final = struct.Struct("<8sIII")
+_KEPT: Final = struct.Struct("<IdI")
+_KEPT_FACTS: Final = struct.Struct("<Ii")
+_ENDED: Final = struct.Struct("<ddB")
+_STATE: Final = struct.Struct("<8sdI")
 _RECORD: Final = struct.Struct("<BBBddddIIddBB")
 _RANK_SIZE: Final = 8
 _OWNER: Final = struct.Struct("<d")
@@ -82,10 +99,12 @@ _OPERATED: Final = struct.Struct("<Bdd")
 _PAUSE: Final = struct.Struct("<ddd")
 _PAUSED: Final = "-"  # before the function of a paused task
 _ENDS: Final = {end: number for number, end in enumerate(End)}
+_ENDINGS: Final = tuple(end.value for end in End)
 _CONSTANTS: Final[dict[str, Any]] = {
     "VERSION": VERSION,
     "REMEMBERED_US": REMEMBERED_US,
     "KEPT_US": KEPT_US,
+    "FORGOTTEN_MAX": FORGOTTEN_MAX,
     **{state.name: state.value for state in DurableState},
     **{f"AS_{each.name}": number for number, each in enumerate(Placement)},
     **{f"END_{end.name}": number for end, number in _ENDS.items()},
@@ -102,7 +121,8 @@ _FIELDS: Final[dict[str, dict[str, Any]]] = {
         "turn_after": bytes,
     },
     "start": {"refs": bytes},
-    "finish": {"outcomes": bytes},
+    "save": {"states": bytes},
+    "finish": {"outcomes": bytes, "kept": bytes},
     "cancel": {"ids": tuple},
     "cancelled": {"owner": str},
     "requeue": {"ids": tuple},
@@ -121,6 +141,8 @@ _FIELDS: Final[dict[str, dict[str, Any]]] = {
     "forget": {"names": tuple},
     "find": {"ids": tuple},
     "rows": {"state": int, "after": int, "limit": int, "size": int},
+    "ended": {"ids": tuple},
+    "history": {"before": int, "limit": int},
     "counts": {},
     "backlog": {"state": int, "after": bytes},
     "lanes": {"limit": int},
@@ -169,6 +191,39 @@ def outcomes_of(outcomes: Iterable[TaskOutcome]) -> bytes:
         + b"\0"
         for each in outcomes
     )
+
+
+def kept_of(outcomes: Iterable[TaskOutcome]) -> bytes:
+    """Write what is kept of tasks that have ended, each with its outcome's place."""
+    return b"".join(
+        _KEPT.pack(place, each.keep_us, len(facts)) + facts
+        for place, outcome in enumerate(outcomes, start=1)
+        if (each := outcome.kept) is not None
+        for facts in (_kept_facts(each),)
+    )
+
+
+def _kept_facts(kept: KeptTask) -> bytes:
+    task_id, queue, name, version, attempt_count, run_us, _, result, error = kept
+    text = json.dumps([task_id, queue, name, version, attempt_count, run_us, error]).encode()
+    return _KEPT_FACTS.pack(len(text), -1 if result is None else len(result)) + text + (result or b"")
+
+
+def ended_of(record: bytes) -> EndedRow:
+    """Read a task that has ended."""
+    number, ended, end = _ENDED.unpack_from(record)
+    length, size = _KEPT_FACTS.unpack_from(record, _ENDED.size)
+    at = _ENDED.size + _KEPT_FACTS.size
+    task_id, queue, name, version, attempt_count, run_us, error = json.loads(record[at : at + length])
+    return EndedRow(
+        number=int(number), id=task_id, queue=queue, name=name, version=version, end=_ENDINGS[end], attempt_count=attempt_count,
+        run_us=run_us, ended_us=int(ended), result=None if size < 0 else record[at + length :], error=error,
+    )  # fmt: skip
+
+
+def states_of(states: Iterable[tuple[Ref, bytes]]) -> bytes:
+    """Write states that tasks have saved."""
+    return b"".join(_STATE.pack(_NUMBER.pack(ref.number), ref.token, len(state)) + state for ref, state in states)
 
 
 def function_of(name: str, version: int) -> str:
@@ -268,9 +323,9 @@ def held_of(refs: Iterable[Ref]) -> bytes:
 class PartRecord:
     """A task in a script's answer."""
 
-    __slots__ = ("_body", "_cost", "_error", "_fields", "_number", "_rank", "_texts")
+    __slots__ = ("_body", "_cost", "_error", "_fields", "_number", "_rank", "_saved", "_texts")
 
-    def __init__(self, number: bytes, record: bytes, body: bytes) -> None:
+    def __init__(self, number: bytes, record: bytes, body: bytes, saved: bytes) -> None:
         [value] = _NUMBER.unpack(number)
         self._number = int(value)
         self._fields = _RECORD.unpack_from(record)
@@ -280,6 +335,7 @@ class PartRecord:
         self._texts = b"\0".join((task_id, lane, queue, function, key)).decode().split("\0")
         cost, _, self._body = body.partition(b"\0")
         self._cost = _text(cost.decode())
+        self._saved = saved or None
 
     def claimed(self, now_us: int) -> Claimed:
         """Return the task as claimed."""
@@ -301,6 +357,7 @@ class PartRecord:
             cost=self._cost,
             attempt_count=attempt_count,
             lost_count=lost_count,
+            saved=self._saved,
         )
 
     def row(self, owners: Mapping[int, str]) -> TaskRow:
@@ -328,6 +385,7 @@ class PartRecord:
             owner=owners.get(int(owner), ""),
             is_cancelled=bool(is_cancelled),
             error=self._error.decode(),
+            saved=self._saved,
         )
 
 
@@ -335,11 +393,13 @@ def records_of(data: bytes) -> Iterator[PartRecord]:
     """Read tasks."""
     at = 0
     while at < len(data):
-        number, length, body_length = _HEAD.unpack_from(data, at)
+        number, length, body_length, saved_length = _HEAD.unpack_from(data, at)
         at += _HEAD.size
         end = at + length
-        yield PartRecord(number, data[at:end], data[end : end + body_length])
-        at = end + body_length
+        body_end = end + body_length
+        saved_end = body_end + saved_length
+        yield PartRecord(number, data[at:end], data[end:body_end], data[body_end:saved_end])
+        at = saved_end
 
 
 def rows_of(data: bytes, owners: Sequence[bytes]) -> list[TaskRow]:

@@ -43,6 +43,7 @@ end
 local function change(number, task, each, due, rank, body)
   leave(number, task)
   new_bodies[number] = body
+  begun_anew[#begun_anew + 1] = number
   local high, low = unpacked('>I4I4', rank)
   local known_high, known_low = unpacked('>I4I4', task[RANK])
   if high < known_high or high == known_high and low < known_low then task[RANK] = rank end

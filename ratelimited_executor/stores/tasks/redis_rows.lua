@@ -4,13 +4,13 @@
 --
 -- ARGS
 --   state          their state; -1 for any
---   size           how many bytes of arguments end the page
+--   size           how many bytes of arguments and saved states end the page
 --   after, limit   the number after which the page begins; the maximum number of tasks
 --
 -- REPLY: the number to continue with, -1 if there are no more; the tasks; the owners, and their records.
 
 local PAGE = 1000
-local from, numbers, chosen, bodies = string.format('(%.0f', args.after), {}, {}, {}
+local from, numbers, chosen, bodies, states = string.format('(%.0f', args.after), {}, {}, {}, {}
 if args.state == DEAD or args.state == UNKNOWN or args.state == PAUSED then
   local key = args.state == DEAD and keys.dead or keys.unknown
   numbers = redis.call('ZRANGEBYSCORE', key, from, '+inf', 'LIMIT', 0, PAGE)
@@ -25,12 +25,13 @@ for _, number in ipairs(numbers) do
   local task = tasks[number]
   if task and (args.state < 0 or shown(task) == args.state) then
     local body = redis.call('HGET', keys.bodies, number) or ''
-    chosen[#chosen + 1], bodies[#bodies + 1] = number, body
-    size = size + #body
+    local state = state_of(number)
+    chosen[#chosen + 1], bodies[#bodies + 1], states[#states + 1] = number, body, state
+    size = size + #body + #state
     if size >= args.size then
       last = number
       break
     end
   end
 end
-return {last and (unpacked('>d', last)) or -1, for_people(chosen, bodies)}
+return {last and (unpacked('>d', last)) or -1, for_people(chosen, bodies, states)}

@@ -29,6 +29,10 @@
 --   repetitions  a hash: name -> record of a repetition
 --   unique     a sorted set without scores: unique key, 0, end of the period of the task that was put last with it, and its id
 --   pauses     a hash: what it covers -> record of a pause, also of one that has ended; store has their number as paused
+--   saved      a hash: number -> the state that an attempt of the task has saved, which no script reads
+--   history    a hash: id -> record of a task that has ended and is kept: number of the end, when it was, how; the rest is for clients
+--   ends       a sorted set: id -> number of its end
+--   kept       a sorted set: id -> until when it is kept
 --   paused     a sorted set: number -> its pause's number, of those that are PAUSED: their records are UNKNOWN, with the pause's
 --              number as their owner, and '-' before their function, so that nothing else revives them. Processes of an older
 --              release do not write it: a claim that puts tasks back drops those that are gone
@@ -54,7 +58,7 @@ local pack, unpacked, sub = struct.pack, struct.unpack, string.sub
 
 local tasks, texts = {}, {}  -- number -> its record as values, false if there is none; and as text
 local lanes = {}  -- name -> {head, last}, false if there is none
-local changed_tasks, changed_lanes, crowding, new_bodies = {}, {}, {}, {}
+local changed_tasks, changed_lanes, crowding, new_bodies, begun_anew = {}, {}, {}, {}, {}
 local places = {}  -- of a sorted set: member -> its new score, false to remove it
 
 local function clock()
@@ -229,6 +233,8 @@ local function write_all()
   end
   in_parts('HDEL', keys.tasks, deleted)
   in_parts('HDEL', keys.bodies, deleted)
+  in_parts('HDEL', keys.saved, deleted)
+  in_parts('HDEL', keys.saved, begun_anew)
   in_parts('HSET', keys.tasks, set)
   in_parts('HSET', keys.bodies, filled)
   for name in pairs(changed_lanes) do
@@ -243,13 +249,14 @@ local function write_all()
     local score = string.format('%.0f', (unpacked('>d', number)))
     redis.call('ZREMRANGEBYSCORE', keys.ids, score, score)
     redis.call('HDEL', keys.bodies, number)
+    redis.call('HDEL', keys.saved, number)
   end
   if #lost > 0 then redis.call('HINCRBY', keys.store, 'lost', #lost) end
   lost = {}
   for name, count in pairs(crowding) do
     if count ~= 0 and redis.call('ZINCRBY', keys.crowded, -count, name) == '0' then redis.call('ZREM', keys.crowded, name) end
   end
-  changed_tasks, changed_lanes, crowding, new_bodies = {}, {}, {}, {}
+  changed_tasks, changed_lanes, crowding, new_bodies, begun_anew = {}, {}, {}, {}, {}
 end
 
 -- The state of a task is that of its record, and in which sorted set it lies.
@@ -366,6 +373,14 @@ local function remove(number, task, now, is_remembered)  -- a task that has left
   leave_lane(number, task, now)
 end
 
+local function forget_history(now)
+  local till = string.format('%.0f', now)
+  local ids = redis.call('ZRANGEBYSCORE', keys.kept, '-inf', till, 'LIMIT', 0, FORGOTTEN_MAX)
+  in_parts('HDEL', keys.history, ids)
+  in_parts('ZREM', keys.ends, ids)
+  in_parts('ZREM', keys.kept, ids)
+end
+
 local function drop_waiting(id, now)  -- a task that nobody has claimed
   local number = numbers_of({id})[1]
   local task = number and tasks[number]
@@ -415,21 +430,31 @@ end
 
 -- Replies.
 
-local function for_client(numbers, records, bodies)  -- each as number, record and body, the latter two behind their lengths
+local is_any_saved
+
+local function has_saved()
+  if is_any_saved == nil then is_any_saved = redis.call('EXISTS', keys.saved) == 1 end
+  return is_any_saved
+end
+
+local function state_of(number) return has_saved() and redis.call('HGET', keys.saved, number) or '' end
+
+local function for_client(numbers, records, bodies, states)  -- each as number, record, body and saved state, these three behind their lengths
   local parts = {}
   for index, number in ipairs(numbers) do
-    local text, body = records[index], bodies[index] or ''
-    parts[index * 3 - 2] = number .. pack('<I4I4', #text, #body)
-    parts[index * 3 - 1] = text
-    parts[index * 3] = body
+    local text, body, state = records[index], bodies[index] or '', states[index]
+    parts[index * 4 - 3] = number .. pack('<I4I4I4', #text, #body, #state)
+    parts[index * 4 - 2] = text
+    parts[index * 4 - 1] = body
+    parts[index * 4] = state
   end
   return table.concat(parts)
 end
 
-local function for_people(numbers, bodies)  -- the tasks, and the owners
+local function for_people(numbers, bodies, states)  -- the tasks, and the owners
   local records = {}
   for index, number in ipairs(numbers) do records[index] = texts[number] end
-  return for_client(numbers, records, bodies), redis.call('HGETALL', keys.owners)
+  return for_client(numbers, records, bodies, states), redis.call('HGETALL', keys.owners)
 end
 
 local function tell(what) redis.call('PUBLISH', keys.store, what or '') end  -- wakes who waits for tasks; the channel has a key's name

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
         Claim,
         Claims,
         Duplicate,
+        EndedRow,
         LaneRow,
         NewTask,
         Occurrence,
@@ -101,8 +102,14 @@ class SQLStore(TaskStore):
     async def start(self, refs: Sequence[Ref]) -> list[bool]:
         return await self._run(lambda _: moves.start(refs), caller=Caller.RUNNER)
 
+    async def save(self, states: Sequence[tuple[Ref, bytes]]) -> None:
+        await self._run(
+            lambda _: moves.save(states), caller=Caller.RUNNER, is_durable=False
+        )  # of use after a kill, or nothing
+
     async def finish(self, outcomes: Sequence[TaskOutcome]) -> list[bool]:
-        return await self._change(lambda now_us: moves.finish(now_us, outcomes), caller=Caller.RUNNER, is_told=False)
+        is_told = any(each.kept is not None for each in outcomes)  # for those who wait for an end
+        return await self._change(lambda now_us: moves.finish(now_us, outcomes), caller=Caller.RUNNER, is_told=is_told)
 
     async def cancel(self, ids: Sequence[str]) -> list[DurableState | None]:
         if not ids:
@@ -165,6 +172,12 @@ class SQLStore(TaskStore):
 
     async def rows(self, state: DurableState | None = None, *, after: int = 0, limit: int = 100) -> list[TaskRow]:
         return await self._run(lambda _: moves.rows(state, after, limit), caller=Caller.READER)
+
+    async def ended(self, ids: Sequence[str]) -> list[EndedRow | DurableState | None]:
+        return await self._run(lambda _: moves.ended(ids), caller=Caller.READER)
+
+    async def history(self, *, before: int | None = None, limit: int = 100) -> list[EndedRow]:
+        return await self._run(lambda _: moves.history(before, limit), caller=Caller.READER)
 
     async def counts(self) -> dict[DurableState, int]:
         return await self._run(lambda _: moves.counts(), caller=Caller.READER)

@@ -40,9 +40,9 @@ _BUSY_WITH_USER: Final = (
     ": another connection is writing, or has written since the transaction began to read: begin it by BEGIN IMMEDIATE, and give "
     "the connection a busy timeout"
 )
-_HAS_CANCELLED: Final = (  # or paused; and a number that differs once a repetition has been changed
+_HAS_CANCELLED: Final = (  # or paused; and when a repetition was changed last
     "select exists (select 1 from durable_tasks where state = 3 and is_cancelled = 1) or exists (select 1 from durable_pauses), "
-    "(select sum(changed_us % 4294967296) from durable_repetitions)"
+    "(select max(changed_us) from durable_repetitions where changed_us > 0)"
 )
 _VERSIONS: Final = "create table if not exists durable_schema (version integer not null, least integer not null) strict"
 _SCHEMA: Final = read_schema("sqlite_schema.sql")
@@ -80,7 +80,7 @@ class SQLiteStore(SQLiteFile, SQLStore, TaskStore):
         self._turn = asyncio.Lock()
         self._reader: _Reader | None = None
         self._seen_version: int | None = None
-        self._seen_changes: int | None = None
+        self._changed_us: int | None = None  # of repetitions, as seen last
 
     def twin(self) -> SQLiteStore:
         """Return another store over the same file, for another event loop."""
@@ -179,9 +179,9 @@ class SQLiteStore(SQLiteFile, SQLStore, TaskStore):
             [(version,)] = self._connection.execute("pragma data_version")
             is_changed = version != self._seen_version
             if is_changed:  # also while a cancelled task still runs
-                [(has_cancelled, changes)] = self._connection.execute(_HAS_CANCELLED)
-                self._cancel_count += has_cancelled or changes != self._seen_changes
-                self._seen_changes = changes
+                [(has_cancelled, changed_us)] = self._connection.execute(_HAS_CANCELLED)
+                self._cancel_count += has_cancelled or changed_us != self._changed_us
+                self._changed_us = changed_us
         self._seen_version = version
         return bool(is_changed)
 

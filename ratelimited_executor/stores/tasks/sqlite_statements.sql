@@ -24,6 +24,16 @@ where state = 3 and (number, token) in (select value ->> 0, value ->> 1 from jso
 delete from durable_tasks
 where state = 3 and (number, token) in (select value ->> 0, value ->> 1 from json_each($1))
 
+-- name: save
+with given (number, token, saved) as (values $rows)
+update durable_tasks set saved = given.saved from given
+where durable_tasks.number = given.number and durable_tasks.token = given.token and state = 3
+
+-- name: keep
+insert or replace into durable_history (
+    id, queue, name, version, ending, attempt_count, run_us, ended_us, until_us, result, error
+) values $rows
+
 -- name: hand_over
 -- to an owner, from another, a list of [number, token]
 update durable_tasks set owner = $1
@@ -40,7 +50,7 @@ on conflict (id) do nothing
 -- fit into a size, and how many more there are: these get negative numbers, of which there are no tasks. CASE, because most fit.
 delete from temp.durable_claiming;
 insert into temp.durable_claiming
-select number, length(body) from durable_tasks
+select number, length(body) + coalesce(length(saved), 0) from durable_tasks
 where queue = $2 and state = 1 and priority >= $3 and (priority > $3 or due_us < $8) and (expires_us is null or expires_us > $4)
     and ("key" is null or "key" not in (select value from json_each($5)))
     and not exists (
@@ -60,7 +70,8 @@ where case when (select sum(size) from temp.durable_claiming) > $9 then number i
 update durable_tasks set state = 3, token = token + 1, owner = $1 where number in (select number from temp.durable_claiming);
 select json_group_array(
     json_array(
-        number, token, id, name, version, hex(body), due_us - $4, expires_us - $4, priority, lane, "key", cost, attempt_count, lost_count
+        number, token, id, name, version, hex(body), due_us - $4, expires_us - $4, priority, lane, "key", cost, attempt_count, lost_count,
+        hex(saved)
     )
     order by durable_tasks.priority desc, due_us, number
 ), (select count(*) from temp.durable_claiming where number < 0)
@@ -84,7 +95,7 @@ select json_group_array(name order by place) from keys where name is not null
 
 -- name: turn_tasks
 -- of each of some keys, a list, the first tasks, as [key, due, number, size]
-select json_group_array(json_array(keys.value, due_us, number, length(body)))
+select json_group_array(json_array(keys.value, due_us, number, length(body) + coalesce(length(saved), 0)))
 from json_each($3) as keys cross join durable_tasks
 where number in (
     select number from durable_tasks
@@ -102,7 +113,8 @@ where number in (
 update durable_tasks set state = 3, token = token + 1, owner = $1 where number in (select value from json_each($2));
 select json_group_array(
     json_array(
-        number, token, id, name, version, hex(body), due_us - $3, expires_us - $3, priority, lane, "key", cost, attempt_count, lost_count
+        number, token, id, name, version, hex(body), due_us - $3, expires_us - $3, priority, lane, "key", cost, attempt_count, lost_count,
+        hex(saved)
     )
 )
 from durable_tasks where number in (select value from json_each($2))
@@ -152,28 +164,28 @@ select lane from durable_lanes where lane = $1
 -- name: rows_claimed
 -- by the index of the state: without statistics, SQLite would read the table until it has found enough
 select number, id, queue, name, version, body, state, put_us, due_us, priority, lane, "key", attempt_count, lost_count, owner,
-    is_cancelled, error
+    is_cancelled, error, saved
 from durable_tasks where number in (
     select number from durable_tasks indexed by durable_claimed where state = 3 and number > $1 order by number limit $2
 ) order by number
 
 -- name: rows_behind
 select number, id, queue, name, version, body, state, put_us, due_us, priority, lane, "key", attempt_count, lost_count, owner,
-    is_cancelled, error
+    is_cancelled, error, saved
 from durable_tasks where number in (
     select number from durable_tasks indexed by durable_behind where state = 2 and number > $1 order by number limit $2
 ) order by number
 
 -- name: rows_unknown
 select number, id, queue, name, version, body, state, put_us, due_us, priority, lane, "key", attempt_count, lost_count, owner,
-    is_cancelled, error
+    is_cancelled, error, saved
 from durable_tasks where number in (
     select number from durable_tasks indexed by durable_unknown where state = 4 and version >= 0 and number > $1 order by number limit $2
 ) order by number
 
 -- name: rows_paused
 select number, id, queue, name, version, body, state, put_us, due_us, priority, lane, "key", attempt_count, lost_count, owner,
-    is_cancelled, error
+    is_cancelled, error, saved
 from durable_tasks where number in (
     select number from durable_tasks indexed by durable_paused where state = 4 and version < 0 and number > $1 order by number limit $2
 ) order by number

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from importlib.resources import files
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from ratelimited_executor.exceptions import StoreUnavailableError
 
-__all__ = ["SchemaStep", "lacking", "numbered", "read_schema", "read_statements", "read_text", "script", "upgrade"]
+__all__ = ["SchemaStep", "Together", "lacking", "numbered", "read_schema", "read_statements", "read_text", "script", "upgrade"]  # fmt: skip
 
 _ARGUMENT: Final = re.compile(r"\$(\d+)")
 _COMMENT: Final = re.compile(r"--.*$", re.MULTILINE)
@@ -32,6 +32,18 @@ class SchemaStep(NamedTuple):
     version: int
     least: int
     statements: tuple[str, ...]
+
+
+class Together(NamedTuple):
+    """Rows for one run of a statement; the store decides how to pass them.
+
+    Attributes:
+        rows: rows of values, which may include bytes.
+        rest: the statement's other arguments.
+    """
+
+    rows: list[tuple[Any, ...]]
+    rest: tuple[Any, ...]
 
 
 def read_schema(name: str, package: str = __package__) -> tuple[SchemaStep, ...]:

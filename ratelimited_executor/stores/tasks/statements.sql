@@ -26,7 +26,7 @@ insert into durable_unique ("key", id, until_us) values ($1, $2, $3)
 on conflict ("key") do update set id = excluded.id, until_us = excluded.until_us
 
 -- name: change
-update durable_tasks set body = $1, cost = $2, priority = case when priority < $3 then $3 else priority end
+update durable_tasks set body = $1, saved = null, cost = $2, priority = case when priority < $3 then $3 else priority end
 where number = $4 and state in (0, 1, 2, 4) returning number
 
 -- name: postpone
@@ -150,6 +150,23 @@ update durable_tasks set is_cancelled = 1 where id = $1 and state = 3 returning 
 -- name: cancel
 delete from durable_tasks where id = $1 and state = $2 returning id
 
+-- name: ended
+-- one that has not ended has a state, and neither a run nor an end
+select number, id, queue, name, version, case when version < 0 then '6' else cast(state as text) end, attempt_count, null, null, null, null
+from durable_tasks where id = $1
+union all
+select number, id, queue, name, version, ending, attempt_count, run_us, ended_us, result, error from durable_history
+where id = $1 and not exists (select 1 from durable_tasks where durable_tasks.id = $1)
+
+-- name: history
+select number, id, queue, name, version, ending, attempt_count, run_us, ended_us, result, error from durable_history
+where number < $1 order by number desc limit $2
+
+-- name: forget_history
+delete from durable_history where number in (
+    select number from durable_history where until_us <= $1 order by until_us, number limit $2
+)
+
 -- name: requeue
 update durable_tasks set
     attempt_count = 0, lost_count = 0, was_due = 1,
@@ -195,42 +212,42 @@ where queue = $1 and changed_us > 0 order by name
 
 -- name: find
 select number, id, queue, name, version, body, state, put_us, due_us, priority, lane, "key", attempt_count, lost_count, owner,
-    is_cancelled, error
+    is_cancelled, error, saved
 from durable_tasks where id = $1
 
 -- name: rows
 select number, id, queue, name, version, body, state, put_us, due_us, priority, lane, "key", attempt_count, lost_count, owner,
-    is_cancelled, error
+    is_cancelled, error, saved
 from durable_tasks where number > $1 order by number limit $2
 
 -- name: rows_in_state
 select number, id, queue, name, version, body, state, put_us, due_us, priority, lane, "key", attempt_count, lost_count, owner,
-    is_cancelled, error
+    is_cancelled, error, saved
 from durable_tasks where number > $1 and state = $2 order by number limit $3
 
 -- name: rows_claimed
 select number, id, queue, name, version, body, state, put_us, due_us, priority, lane, "key", attempt_count, lost_count, owner,
-    is_cancelled, error
+    is_cancelled, error, saved
 from durable_tasks where state = 3 and number > $1 order by number limit $2
 
 -- name: rows_behind
 select number, id, queue, name, version, body, state, put_us, due_us, priority, lane, "key", attempt_count, lost_count, owner,
-    is_cancelled, error
+    is_cancelled, error, saved
 from durable_tasks where state = 2 and number > $1 order by number limit $2
 
 -- name: rows_unknown
 select number, id, queue, name, version, body, state, put_us, due_us, priority, lane, "key", attempt_count, lost_count, owner,
-    is_cancelled, error
+    is_cancelled, error, saved
 from durable_tasks where state = 4 and version >= 0 and number > $1 order by number limit $2
 
 -- name: rows_paused
 select number, id, queue, name, version, body, state, put_us, due_us, priority, lane, "key", attempt_count, lost_count, owner,
-    is_cancelled, error
+    is_cancelled, error, saved
 from durable_tasks where state = 4 and version < 0 and number > $1 order by number limit $2
 
 -- name: rows_dead
 select number, id, queue, name, version, body, state, put_us, due_us, priority, lane, "key", attempt_count, lost_count, owner,
-    is_cancelled, error
+    is_cancelled, error, saved
 from durable_tasks where state = 5 and number > $1 order by number limit $2
 
 -- name: lanes

@@ -12,7 +12,7 @@ from click.testing import CliRunner
 from rich.console import Console
 
 from ratelimited_executor import RateLimitedExecutor
-from ratelimited_executor._core.durable.tasks import Claim, DurableState, End, NewTask, TaskOutcome, TaskRow
+from ratelimited_executor._core.durable.tasks import Claim, DurableState, End, KeptTask, NewTask, TaskOutcome, TaskRow
 from ratelimited_executor._runtime.time.clock import SystemClock
 from ratelimited_executor.cli.commands import cli
 from ratelimited_executor.cli.operate.tasks_view import StorePicture, draw_tasks, tasks_fields
@@ -131,6 +131,36 @@ def test_json_has_it_all(path):
     assert "[[1],{}]" == row["body"]
 
 
+def test_ended_tasks_and_saved_states_are_listed(path):
+    """``--ended`` lists what is kept, the last end first, also of one function; rows have the state that was saved."""
+
+    async def fill():
+        store = SQLiteStore(path)
+        await store.open(SystemClock())
+        kept = [
+            KeptTask("e1", "default", "mail", 1, 2, 1_500_000, 10**12, b'["\x1b[2J"]'),
+            KeptTask("e2", "default", "new", 3, 0, 0, 10**12, error="the result is too large"),
+        ]
+        await store.put([NewTask(id=each.id, name=each.name, priority=1.0) for each in kept])
+        claimed = (await store.claim(Claim(owner="a", count=3))).tasks
+        await store.save([(claimed[2].ref, b"[7]")])
+        await store.finish(
+            [TaskOutcome(task.ref, End.DONE, kept=each) for task, each in zip(claimed, kept, strict=False)]
+        )
+        await store.aclose()
+
+    asyncio.run(fill())
+    out = run(path, "--ended", "--state", "claimed")[1]
+    assert re.search(r"^e2 +new, version 3 +done +0 +0 ms +\d.* ago +the result is too large$", out, re.MULTILINE)
+    assert re.search(r'^e1 +mail +done +2 +1.5 s +\d.* ago +\["\\x1b\[2J"\] *$', out, re.MULTILINE)
+    assert re.search(r"^id +saved *\ndue +\[7\] *$", out, re.MULTILINE)
+    [row] = json.loads(run(path, "--json", "--ended", "--function", "mail")[1])["ended"]
+    assert ("e1", "done", 2, 1.5, None) == (row["id"], row["end"], row["attempts"], row["seconds"], row["error"])
+    assert ["e2"] == [row["id"] for row in json.loads(run(path, "--json", "--ended", "--limit", "1")[1])["ended"]]
+    assert [] == json.loads(run(path, "--json")[1])["ended"]
+    assert "[7]" == json.loads(run(path, "--json", "--state", "claimed")[1])["tasks"][0]["saved"]
+
+
 def test_repetitions_are_listed_and_removed(path):
     """Repetitions are listed with those that no running process declares, and removed by name, once."""
 
@@ -176,9 +206,10 @@ def test_repetitions_are_saved_and_operated(path):
     assert ('[["a",1],{}]', 2, 3.0, "l") == tuple(definition[name] for name in ("body", "version", "priority", "lane"))
     assert 0 == run(path, *save, "--period", "1h", "--arguments", '{"to": "b"}', "--expires", "5m")[0]
     assert ('[[],{"to":"b"}]', "every 1h") == (found()["definition"]["body"], found()["times"])
-    assert 0 == run(path, "--pause-repetition", "mine", "--until", "2999-01-31T18:00+01:00")[0]
+    status, out, _ = run(path, "--pause-repetition", "mine", "--until", "2999-01-31T18:00+01:00")
+    assert status == 0
+    assert "paused, ends in" in out
     assert (True, "2999-01-31T17:00:00+00:00") == (found()["paused"], found()["until"])
-    assert "paused, ends in" in run(path, "--repetitions")[1]
     assert (0, 1) == (run(path, "--resume-repetition", "mine")[0], run(path, "--resume-repetition", "mine")[0])
     before = counts(path)["behind"]
     assert 0 == run(path, "--run-repetition", "mine")[0]
@@ -204,6 +235,30 @@ async def test_removing_a_repetition_that_is_declared_is_told(path):
             await asyncio.sleep(0.01)
         status, _, error = await asyncio.to_thread(run, path, "--remove-repetition", "daily")
     assert (0, "--remove-repetition: a running process declares 'daily', and will put it back\n") == (status, error)
+
+
+@pytest.mark.real_time("the command runs in a thread, beside a process that runs tasks")
+async def test_running_process_places_what_the_command_saves(path):
+    """A process whose next look is an hour away places a saved repetition, drops it in a pause and places it again at once."""
+    tasks = DurableTasks(SQLiteStore(path), lease=3600)
+
+    @tasks.task
+    async def report(): ...
+
+    async def until(is_waiting):
+        async with asyncio.timeout(60):
+            while [is_waiting] != [row.next_us is not None for row in await tasks.repetitions()]:
+                await asyncio.sleep(0.01)
+
+    async with RateLimitedExecutor("x") as executor, tasks.running(executor):
+        save = ("--save-repetition", "mine", "--function", "report", "--cron", "0 9 1 1 *")
+        for options, is_waiting in (
+            (save, True),
+            (("--pause-repetition", "mine"), False),
+            (("--resume-repetition", "mine"), True),
+        ):
+            assert 0 == (await asyncio.to_thread(run, path, *options))[0]
+            await until(is_waiting)
 
 
 def test_dead_letters_are_put_back_and_tasks_cancelled(path):

@@ -58,7 +58,7 @@ class Faults:
 
     def befall(self, name, found):
         """Return a method of a store with these faults."""
-        if name not in ("put", "join", "beat", "leave", "claim", "start", "finish", "cancelled", "revive"):
+        if name not in ("put", "join", "beat", "leave", "claim", "start", "save", "finish", "cancelled", "revive"):
             return found
 
         async def call(*args, **options):

@@ -8,6 +8,7 @@ even a ``finally``. From each image another process takes over, and these rules 
 - every task whose put had returned runs to its end, becomes a dead letter, or was cancelled;
 - only a task that was claimed in the image runs twice, and only once more;
 - the tasks of a lane begin in order, one at a time;
+- an attempt gets no older state than one that had been written, and a kept task is in the history after its end;
 - no task is left claimed, and no owner is left that is gone.
 
     python -m tests.runtime.durable.crashes --store sqlite --step 1 --again 1
@@ -29,14 +30,14 @@ from pathlib import Path
 from ratelimited_executor import RateLimitedExecutor, Retry
 from ratelimited_executor._runtime.time.clock import clock_for
 from ratelimited_executor._runtime.time.hooks import hooks_of
-from ratelimited_executor.durable import DurableState, DurableTasks, LaneFail, MemoryStore, SQLiteStore
+from ratelimited_executor.durable import DurableState, DurableTasks, LaneFail, MemoryStore, SQLiteStore, current_task
 from ratelimited_executor.stores import sqlite_file
 from ratelimited_executor.stores.tasks import sqlite
 from ratelimited_executor.testing import run_virtual
 
 LEASE = 3.0
 START_WALL = 1_700_000_000.0
-CHANGES = ("put", "join", "beat", "leave", "claim", "finish", "cancel", "requeue", "revive")
+CHANGES = ("put", "join", "beat", "leave", "claim", "save", "finish", "cancel", "requeue", "revive")
 
 
 @dataclass(frozen=True)
@@ -128,7 +129,11 @@ class Recorded:
         async def call(*args, **options):
             await asyncio.sleep(0)
             try:
-                return await found(*args, **options)
+                answer = await found(*args, **options)
+                if name == "save":
+                    for _, state in args[0]:
+                        self.recorder.note("saved", state.decode())
+                return answer
             finally:
                 self.changes += 1
                 self.recorder.look(f"the answer of {name}")
@@ -242,7 +247,19 @@ class Process:
         async def again():
             recorder.note("again", f"{asyncio.get_running_loop().time():.0f}")
 
-        self.work, self.skip = work, skip
+        @tasks.task(name="steps", keep=3600, keep_result=True)
+        async def steps(label):
+            task = current_task()
+            begun = task.saved or 0
+            recorder.note("from", f"[{begun}]")
+            recorder.note("begin", label)
+            for step in range(begun, 4):
+                await asyncio.sleep(0.5)
+                task.save(step + 1)
+            recorder.note("done", label)
+            return "all"
+
+        self.work, self.skip, self.steps = work, skip, steps
         tasks.repeat(again, period=2.0)
 
     async def attempt(self, id, lane, seconds, failures) -> None:
@@ -269,9 +286,11 @@ class Process:
 
     async def scenario(self) -> None:
         """Use every feature of durable tasks within a few seconds."""
-        async with RateLimitedExecutor("x", rate="20/s", max_concurrency=3) as executor:
+        async with RateLimitedExecutor("x", rate="20/s", max_concurrency=4) as executor:
             async with self.tasks.running(executor):
                 await asyncio.gather(*(self.put(self.work, f"a{n}", lane="a", seconds=0.1) for n in range(3)))
+                await self.steps.put("steps", id="steps")
+                self.recorder.note("put", "steps")
                 await self.put(self.work, "slow", seconds=1.5)
                 await self.put(self.work, "twice", failures=1)
                 await self.put(self.work, "b0", lane="b", failures=1, seconds=0.1)
@@ -369,6 +388,9 @@ def next_life(kind: str, image: Image, *, is_recording: bool = False) -> tuple[l
                 wrong.append(f"left: {[(row.id, row.state.name) for row in rows]}")
             kept = {row.id for row in rows if row.state is DurableState.DEAD or row.id == "unwanted"}
             wrong.extend(judge(image, recorder.log, kept))
+            [end] = await store.ended(["steps"])
+            if ("put", "steps", None) in image.log and getattr(end, "result", None) != b'["all"]':
+                wrong.append(f"history: {end}")
             if await store.owners() > 0:
                 wrong.append("an owner is left")
 
@@ -390,6 +412,11 @@ def judge(image: Image, log: list[tuple[str, str, str | None]], kept: set[str]) 
             wrong.append(f"{id} done {events['done', id]} times, claimed at {again} kills")
         if events["begin", id] > events["fail", id] + 1 + again:
             wrong.append(f"{id} begun {events['begin', id]} times, claimed at {again} kills")
+    written = "[0]"
+    for what, state, _ in log:
+        written = state if what == "saved" else written
+        if what == "from" and state < written:
+            wrong.append(f"begins from {state}, although {written} had been written")
     first: dict[str, list[str]] = {}
     for what, id, lane in log:
         if what == "begin" and lane in ("a", "b"):

@@ -4,7 +4,9 @@ Everything runs in virtual time, with the code of production, on the table in me
 
 - each task that was put and not cancelled runs to its end, or is a dead letter;
 - no task runs twice at once, and no two tasks of a lane run at once, except in processes that hang;
-- the tasks of a lane begin in the order of their puts.
+- the tasks of a lane begin in the order of their puts;
+- an attempt gets the state that the last failed one has saved, or a later one;
+- in every other history tasks are kept, and each that has run is in the history of the store.
 
     python -m tests.runtime.durable.histories --histories 10000
 """
@@ -19,7 +21,7 @@ from dataclasses import dataclass, field
 from ratelimited_executor import RateLimitedExecutor, Retry
 from ratelimited_executor._runtime.durable import running
 from ratelimited_executor.abc import TaskStore
-from ratelimited_executor.durable import DurableState, DurableTasks
+from ratelimited_executor.durable import DurableState, DurableTasks, current_task
 from ratelimited_executor.exceptions import StoreUnavailableError
 from ratelimited_executor.testing import run_virtual
 
@@ -87,6 +89,7 @@ class World:
 
     def __init__(self, seed: int) -> None:
         self.draw = random.Random(seed)
+        self.is_kept = seed % 2 == 1
         self.history = History()
         self.loop = asyncio.get_running_loop()
         self.store = FaultyStore()
@@ -102,7 +105,7 @@ class World:
         """Return the durable tasks of a process."""
         made = DurableTasks(process.link, lease=LEASE)
 
-        @made.task(retry=Retry(100, base=0.1, cap=0.5, on=ValueError))
+        @made.task(retry=Retry(100, base=0.1, cap=0.5, on=ValueError), keep="30d" if self.is_kept else None)
         async def work(number, seconds, failures):
             await self.work(process, number, seconds, failures)
 
@@ -114,6 +117,10 @@ class World:
         lane = self.put[id]
         self.history.runs += 1
         self.begun[id] += 1
+        task = current_task()
+        if task.attempt_count and (task.saved is None or task.saved < task.attempt_count - 1):
+            self.history.wrong.append(f"{id}: {task.saved} after {task.attempt_count} attempts")
+        task.save(task.attempt_count)
         if lane is not None:
             numbers = self.order.setdefault(lane, [])
             number = int(id)
@@ -250,6 +257,9 @@ class World:
         if left:
             errors = {row.error.rpartition("\n")[2] for row in await self.store.rows(DurableState.DEAD)}
             self.history.wrong.append(f"left: {left}, dead by {errors}")
+        ended = {row.id for row in await self.store.history(limit=10_000) if row.end == "done"}
+        if self.is_kept and (missing := set(self.put) - self.cancelled - ended):
+            self.history.wrong.append(f"not kept: {sorted(missing, key=int)}")
         if lost:
             self.history.wrong.append(f"lost: {sorted(lost, key=int)}")
         return self.history

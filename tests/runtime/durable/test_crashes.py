@@ -59,8 +59,22 @@ def ends_before_the_run(monkeypatch) -> None:
     monkeypatch.setattr(DurableRunner, "_started", ending)
 
 
+def states_that_are_dropped(monkeypatch) -> None:
+    """Forget the states of a lost process."""
+    give_back = TaskTable._give_back
+
+    def dropping(self, now_us, owner, *, is_lost) -> None:
+        for task in self._owners[owner].claimed.values():
+            task.saved = None
+        give_back(self, now_us, owner, is_lost=is_lost)
+
+    monkeypatch.setattr(TaskTable, "_give_back", dropping)
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("broken", [put_before_it_is_kept, claims_that_stay, ends_before_the_run])
+@pytest.mark.parametrize(
+    "broken", [put_before_it_is_kept, claims_that_stay, ends_before_the_run, states_that_are_dropped]
+)
 def test_broken_rule_is_found(monkeypatch, broken):
     """A rule broken on purpose is found by one of the images, if not in the first process."""
     broken(monkeypatch)

@@ -50,7 +50,11 @@ async def test_called_as_it_is_it_runs_here(tasks):
         ({"expires": -1}, ValueError, "expires must be > 0"),
         ({"lane_fail": "block"}, TypeError, "lane_fail must be a LaneFail"),
         ({"check": 1}, TypeError, "check must be a callable"),
-        ({"lanes": 1}, TypeError, r"task\(\) has no option lanes=; it has check, expires, in_thread, lane_fail, name"),
+        (
+            {"lanes": 1},
+            TypeError,
+            r"task\(\) has no option lanes=; it has check, expires, in_thread, keep, keep_result, lane_fail, name",
+        ),
     ],
 )
 def test_wrong_options_are_refused(tasks, options, error, words):

@@ -6,8 +6,10 @@ from collections import Counter
 import pytest
 
 from ratelimited_executor._core.durable import table
+from ratelimited_executor._core.durable.ready import Task
 from ratelimited_executor._core.durable.table import TaskTable
 from ratelimited_executor._core.durable.tasks import DurableState
+from ratelimited_executor._runtime.durable.saving import Saving
 
 from .histories import history_of
 
@@ -64,7 +66,8 @@ def rescue_by_age(monkeypatch) -> None:
 
 def lane_without_lease(monkeypatch) -> None:
     """Let a lane continue while its first task is claimed."""
-    monkeypatch.setattr(table, "_gives_way", lambda head: head.state in (DurableState.SCHEDULED, DurableState.CLAIMED))
+    giving = property(lambda head: head.state in (DurableState.SCHEDULED, DurableState.CLAIMED))
+    monkeypatch.setattr(Task, "gives_way", giving)
 
 
 def leases_by_the_clock(monkeypatch) -> None:
@@ -115,6 +118,17 @@ def join_that_gives_back_nothing(monkeypatch) -> None:
     monkeypatch.setattr(TaskTable, "beat", quiet)
 
 
+def ends_without_their_states(monkeypatch) -> None:
+    """Write states with beats alone, and not before the ends of their claims."""
+    write = Saving.write
+
+    async def rarely(self, outcomes=None) -> None:
+        if outcomes is None:
+            await write(self)
+
+    monkeypatch.setattr(Saving, "write", rarely)
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize(
@@ -127,6 +141,7 @@ def join_that_gives_back_nothing(monkeypatch) -> None:
         (claims_that_stay, 504),
         (join_that_takes_over_nothing, 500),
         (join_that_gives_back_nothing, 501),
+        (ends_without_their_states, 500),
     ],
 )
 def test_broken_rule_is_found(monkeypatch, broken, first) -> None:

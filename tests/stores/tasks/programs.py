@@ -15,6 +15,7 @@ from ratelimited_executor._core.durable.tasks import (
     Claims,
     DurableState,
     End,
+    KeptTask,
     NewTask,
     Occurrence,
     OnDuplicate,
@@ -73,6 +74,7 @@ class Program:
     def steps(self, count: int):
         """Yield calls (method, arguments, options), receive the store's answers, and compare them with the table's."""
         has_pauses = self.seed % 5 in (2, 3)  # they hold back tasks by which flaws in other rules are found
+        has_history = self.seed % 7 == 3
         for owner in OWNERS[1:3]:
             yield from self._both("join", owner, self._lease_of(owner))
         for step in range(count):
@@ -94,6 +96,7 @@ class Program:
                     "step",
                     "operate",
                     *(("pause", "resume") if has_pauses else ()),
+                    *(("save",) if has_history else ()),
                 ),
                 (
                     *(
@@ -114,6 +117,7 @@ class Program:
                         4 if self.has_operators else 0,
                     ),
                     *((0.8, 1.5) if has_pauses else ()),
+                    *((4,) if has_history else ()),
                 ),
             )[0]
             yield from getattr(self, f"_{kind}")()
@@ -124,6 +128,10 @@ class Program:
             yield from self._both("changed_repetitions", "mail")
             yield from self._both("pauses")
             yield from self._both("cancelled", self.draw.choice(OWNERS))
+            if has_history:
+                ended = yield from self._both("history", before=None, limit=self.draw.choice((2, 100)))
+                yield from self._both("history", before=ended[-1].number if ended else 1, limit=3)
+                yield from self._both("ended", self._some_ids())
             check_lanes(rows)
             if step % 10 == 9:  # some calls of a store in Redis
                 yield from self._both("backlog")
@@ -146,7 +154,7 @@ class Program:
     def _with_refs(self, args, numbers):
         return [
             [_with_ref(each, numbers) for each in arg]
-            if isinstance(arg, list) and arg and isinstance(arg[0], (TaskOutcome, Ref))
+            if isinstance(arg, list) and arg and (isinstance(arg[0], (TaskOutcome, Ref)) or isinstance(arg[0][0], Ref))
             else arg
             for arg in args
         ]
@@ -255,7 +263,24 @@ class Program:
             outcomes.append(
                 TaskOutcome(Ref(held.id, held.token), end, draw.choice((0, 0, 20)), f"error {draw.random()}")
             )
+        if self.seed % 7 == 3:
+            outcomes = [each._replace(kept=self._kept(each.ref.number)) for each in outcomes]
         yield from self._both("finish", outcomes)
+
+    def _kept(self, id: str) -> KeptTask | None:
+        draw = self.draw
+        kept = KeptTask(
+            id, "mail", draw.choice("fgü"), 2, draw.randrange(3), draw.randrange(9), draw.choice((5, 50, HOUR))
+        )
+        return draw.choice((None, kept, kept._replace(result=b"\0" * draw.randrange(3)), kept._replace(error="ü")))
+
+    def _save(self):
+        stale = [held for held in self.held if held.token < self.tokens[held.id]]
+        known = stale if stale and self.draw.random() < 0.4 else self.held
+        held = self.draw.sample(known, min(len(known), self.draw.choice((1, 1, 2))))
+        yield from self._both(
+            "save", [(Ref(each.id, each.token), b"state %d" % self.draw.randrange(9)) for each in held]
+        )
 
     def _start(self):
         held = self.draw.sample(self.held, min(len(self.held), self.draw.choice((1, 1, 2))))
@@ -364,6 +389,8 @@ def _with_ref(each, numbers):
     """Return an outcome or a claim with the number of its task in place of its id."""
     if isinstance(each, TaskOutcome):
         return each._replace(ref=_with_ref(each.ref, numbers))
+    if isinstance(each[0], Ref):
+        return _with_ref(each[0], numbers), each[1]
     return Ref(numbers.get(each.number, -1), each.token)
 
 

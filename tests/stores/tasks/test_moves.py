@@ -7,7 +7,7 @@ import pytest
 
 from ratelimited_executor._core.durable.pauses import KEPT_US, Pause
 from ratelimited_executor._core.durable.tasks import Claim, NewTask
-from ratelimited_executor.stores.tasks import moves, repetitions, sqlite, turns
+from ratelimited_executor.stores.tasks import history, moves, repetitions, sqlite, turns
 from ratelimited_executor.stores.tasks.statements import numbered, read_schema, read_statements
 from tests.stores.tasks.programs import TIMED, Program, run
 
@@ -79,6 +79,7 @@ BROKEN = {
         "expires_us = $1 + span_us",
         "expires_us = expires_us",
     ),
+    "a state of what is not claimed": ("save", "and state = 3", ""),
     "the least important first": ("claim", "priority desc", "priority"),
     "paused tasks that anyone revives": ("set_aside", "version = -1 - version, ", ""),
     "tasks that stay paused": ("put_back", "owner = $1 order", "owner = '' || $1 || '?' order"),
@@ -159,5 +160,6 @@ def test_claims_cost_no_more_while_nothing_is_paused():
 
 def test_every_statement_is_asked_for():
     """Every SQL statement is used by a move."""
-    source = "".join(Path(each.__file__).read_text(encoding="utf-8") for each in (moves, repetitions, turns))
+    modules = (history, moves, repetitions, turns)
+    source = "".join(Path(each.__file__).read_text(encoding="utf-8") for each in modules)
     assert [] == [name for name in TEXTS if f'"{name}"' not in source]

@@ -21,6 +21,7 @@ from ratelimited_executor._core.durable.tasks import (
     Duplicate,
     DurableState,
     End,
+    KeptTask,
     NewTask,
     OnDuplicate,
     TaskOutcome,
@@ -447,6 +448,13 @@ async def test_a_call_of_many_tasks_takes_few_round_trips(opened, monkeypatch):
     revived, _ = await count(store.revive("default", [(f"f{n}", 1) for n in range(200)]))
     assert {} == {state: count for state, count in (await store.counts()).items() if count}
     assert (8, 7, 8, 2) == (many, retried, done, revived)
+    await store.put([task(n) for n in range(100)])
+    claims = await store.claim(Claim(owner="o", count=100))
+    saved, _ = await count(store.save([(each.ref, b"state") for each in claims.tasks]))
+    kept = [TaskOutcome(each.ref, End.DONE, kept=KeptTask(each.id, "q", "f", 1, 0, 0, 9)) for each in claims.tasks]
+    ended, _ = await count(store.finish(kept))
+    looked, _ = await count(store.ended([f"{n}" for n in range(100)]))
+    assert (2, 5, 2) == (saved, ended, looked)
     few, _ = await count(store.put([task("u", unique=REPLACED)]))
     many, answers = await count(
         store.put([task(f"u{n}", unique=REPLACED._replace(key=f"{n % 50}")) for n in range(100)])

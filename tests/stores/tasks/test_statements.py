@@ -10,6 +10,7 @@ from ratelimited_executor._core.durable.tasks import (
     Duplicate,
     DurableState,
     End,
+    KeptTask,
     NewTask,
     Occurrence,
     TaskOutcome,
@@ -103,6 +104,13 @@ async def test_tables_of_the_first_schema_are_updated(opened, module, monkeypatc
     assert [True, True] == [row.is_paused for row in await new.repetitions()]
     unique = [NewTask(id=id, name="f", delay_us=10**12, unique=UniqueKey("u")) for id in ("u1", "u2")]
     assert [True, Duplicate("u1", False)] == await new.put(unique)
+    await new.save([(claimed.ref, b"state")])
+    kept = KeptTask("z", "default", "f", 1, 0, 0, 10**12)
+    assert [True] == await old.finish([TaskOutcome(claimed.ref, End.RETRY)])
+    [claimed] = (await new.claim(Claim(owner="a", count=1))).tasks
+    assert b"state" == claimed.saved
+    assert [True] == await new.finish([TaskOutcome(claimed.ref, End.DONE, kept=kept)])
+    assert ["z"] == [row.id for row in await new.history()]
     assert await old.beat("a") is not None
     assert 2 == (await old.counts())[DurableState.SCHEDULED]
 

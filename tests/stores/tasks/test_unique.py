@@ -9,6 +9,7 @@ import psycopg
 import pytest
 
 from ratelimited_executor._core.durable.table import REMEMBERED_US
+from ratelimited_executor.stores.tasks.redis_layout import KEYS
 from ratelimited_executor._core.durable.tasks import (
     Claim,
     Duplicate,
@@ -19,6 +20,7 @@ from ratelimited_executor._core.durable.tasks import (
     UniqueKey,
 )
 from ratelimited_executor.durable import PostgresStore, RedisStore, SQLiteStore
+from ratelimited_executor.stores.tasks.redis_layout import KEYS
 
 HOW = {
     "keep": UniqueKey("u"),
@@ -142,7 +144,7 @@ async def test_rows_of_keys_are_deleted_some_time_later(store, clock):
 async def row_count(store) -> int:
     """Return the number of rows of unique keys."""
     if isinstance(store, RedisStore):
-        return await store._client.zcard(store._keys[-1])
+        return await store._client.zcard(store._keys[KEYS.index("unique")])
     if isinstance(store, (PostgresStore, SQLiteStore)):
         connection = (
             apsw.Connection(str(store._path)) if isinstance(store, SQLiteStore) else psycopg.connect(store._conninfo)
