@@ -305,7 +305,7 @@ def test_stub_of_a_class_has_its_members_and_no_others(name: str) -> None:
     owner = public(name)
     expected = public_members(owner)
     if dataclasses.is_dataclass(owner):
-        expected |= {field.name for field in dataclasses.fields(owner)}
+        expected |= {field.name for field in dataclasses.fields(owner) if not field.name.startswith("_")}
     if issubclass(owner, enum.Enum):
         expected = {member.name for member in owner}
     if issubclass(owner, tuple):
