@@ -11,6 +11,7 @@ if TYPE_CHECKING:
 
     from ratelimited_executor._core.durable.pauses import Pause, PauseRow
     from ratelimited_executor._core.durable.tasks import (
+        BacklogRow,
         Beat,
         ChangedRepetition,
         Claim,
@@ -409,6 +410,11 @@ class TaskStore(Protocol):
     @abstractmethod
     async def counts(self) -> dict[DurableState, int]:
         """Count the tasks in each state."""
+        ...
+
+    @abstractmethod
+    async def backlog(self) -> list[BacklogRow]:
+        """Count the tasks that are READY, BEHIND or DEAD, by queue, function and state, in this order."""
         ...
 
     @abstractmethod

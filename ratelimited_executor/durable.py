@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from ratelimited_executor._core.durable.pauses import PauseRow
 from ratelimited_executor._core.durable.tasks import (
+    BacklogRow,
     Durability,
     DurableState,
     EndedRow,
@@ -40,6 +41,7 @@ from ratelimited_executor.stores.tasks.redis import RedisStore
 from ratelimited_executor.stores.tasks.sqlite import SQLiteStore
 
 __all__ = [
+    "BacklogRow",
     "CurrentTask",
     "Durability",
     "DurableFunction",

@@ -1,20 +1,24 @@
-"""Metrics of executors for monitoring, by the API of OpenTelemetry: counts, levels, time in queue and duration.
+"""Metrics for monitoring, by the API of OpenTelemetry: of executors counts, levels, time in queue and duration; of stores the backlog.
 
 The only work per task is in ``_runtime/insight/sampling.py``. A collection reads counts and levels from
-``statistics()`` and takes the samples. It may run in another thread.
+``statistics()`` and takes the samples. It may run in another thread, so a store is not asked then, but at regular times.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from contextlib import suppress
 from threading import RLock
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 from weakref import WeakKeyDictionary
 
+from ratelimited_executor._core.durable.tasks import DurableState
+from ratelimited_executor._runtime.arguments import seconds_of
+from ratelimited_executor._runtime.durable.tasks import DurableTasks
 from ratelimited_executor._runtime.insight.sampling import SampleSize, sample_executor
 from ratelimited_executor._runtime.life.executor import ExecutorManager, RateLimitedExecutor
-from ratelimited_executor.exceptions import RateLimitedExecutorError
+from ratelimited_executor.exceptions import RateLimitedExecutorError, StoreUnavailableError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
@@ -23,15 +27,21 @@ if TYPE_CHECKING:
 
     from opentelemetry.metrics import CallbackOptions, Meter, MeterProvider, Observation
 
+    from ratelimited_executor._core.durable.tasks import BacklogRow
+    from ratelimited_executor._core.durations import DurationLike
     from ratelimited_executor._runtime.insight.insight import Statistics
     from ratelimited_executor._runtime.insight.sampling import Samples
 
-__all__ = ["Instrumentation", "instrument"]
+__all__ = ["Instrumentation", "instrument", "instrument_tasks"]
+
+M = TypeVar("M", "_Instruments", "_Gauges")
 
 _PREFIX: Final = "ratelimited_executor"
 _NAME: Final = f"{_PREFIX}.name"
 _RESULT: Final = f"{_PREFIX}.result"
 _KEY: Final = f"{_PREFIX}.key"
+_GROUP: Final = tuple(f"{_PREFIX}.{name}" for name in ("queue", "function", "state"))
+_STATES: Final = (DurableState.READY, DurableState.BEHIND, DurableState.DEAD)
 _RESULTS: Final = ("done", "failed", "cancelled", "expired", "dropped")
 
 # From 50 microseconds, enough for a start on an idle loop, to a minute: beyond that, the length of a backlog says more.
@@ -68,15 +78,13 @@ def instrument(
     """
     if not isinstance(target, (RateLimitedExecutor, ExecutorManager)):
         raise TypeError(f"target must be a RateLimitedExecutor or an ExecutorManager, got {target!r}")
-    if meter_provider is not None and not callable(getattr(meter_provider, "get_meter", None)):
-        raise TypeError(f"meter_provider must be a MeterProvider of OpenTelemetry, or None, got {meter_provider!r}")
     if durations is not None and durations not in _SIZES:
         raise ValueError(f"durations must be 'sampled', 'all' or None, got {durations!r}")
     if not isinstance(keys, bool):
         raise TypeError(f"keys must be a bool, got {keys!r}")
     return Instrumentation(
         _Followed(
-            _Instruments.of(meter_provider),
+            _instruments_of(_Instruments, meter_provider),
             target,
             size=None if durations is None else _SIZES[durations],
             has_keys=keys,
@@ -85,15 +93,45 @@ def instrument(
     )
 
 
-class Instrumentation:
-    """Executors whose metrics are collected, until it is closed; a context manager, too.
+def instrument_tasks(
+    tasks: DurableTasks,
+    *,
+    meter_provider: MeterProvider | None = None,
+    period: DurationLike = 15.0,
+    attributes: Mapping[str, str | bool | int | float] | None = None,
+) -> Instrumentation:
+    """Have the backlog of a store of durable tasks collected, from now on: what is READY, BEHIND or DEAD, and for how long.
 
-    Made by :func:`instrument`.
+    A task of the running event loop asks the store; there are no values while the store is not open or does not answer.
+
+    Args:
+        tasks: durable tasks; all queues of their store are measured.
+        meter_provider: where instruments are made; the global one if None.
+        period: seconds between two questions to the store, > 0.
+        attributes: attributes of every measurement.
+
+    Raises:
+        TypeError: if an argument has a wrong type.
+        ValueError: if ``period`` is out of range.
+        ImportError: if OpenTelemetry's API is not installed.
+        RuntimeError: if no event loop runs.
+    """
+    if not isinstance(tasks, DurableTasks):
+        raise TypeError(f"tasks must be DurableTasks, got {tasks!r}")
+    seconds = seconds_of("period", period)
+    asyncio.get_running_loop()
+    return Instrumentation(_Backlog(_instruments_of(_Gauges, meter_provider), tasks, seconds, dict(attributes or {})))
+
+
+class Instrumentation:
+    """Executors or stores whose metrics are collected, until it is closed; a context manager, too.
+
+    Made by :func:`instrument` and :func:`instrument_tasks`.
     """
 
     __slots__ = ("_followed",)
 
-    def __init__(self, followed: _Followed) -> None:
+    def __init__(self, followed: _Followed | _Backlog) -> None:
         self._followed = followed
 
     def close(self) -> None:
@@ -325,17 +363,6 @@ class _Instruments:
             explicit_bucket_boundaries_advisory=_BOUNDARIES,
         )
 
-    @staticmethod
-    def of(provider: MeterProvider | None) -> _Instruments:
-        """Return the instruments of a provider, made if they are not there; None is the global one, whichever that will be."""
-        api = _api()
-        key = api if provider is None or provider is api.get_meter_provider() else provider
-        found = _OF_PROVIDERS.get(key)
-        if found is None:
-            meter = api.get_meter(_PREFIX) if key is api else key.get_meter(_PREFIX)
-            found = _OF_PROVIDERS[key] = _Instruments(meter, api.Observation)
-        return found
-
     def has(self, target: object) -> bool:
         """Return True if an executor, or a manager, is measured."""
         return any(each.has(target) for each in self.active)
@@ -366,7 +393,112 @@ class _Instruments:
             source.flush(self)
 
 
-_OF_PROVIDERS: Final[WeakKeyDictionary[Any, _Instruments]] = WeakKeyDictionary()
+class _Backlog:
+    """The backlog of one store, asked for again and again.
+
+    Args:
+        gauges: which measure it.
+        tasks: durable tasks in the store.
+        period: seconds between two questions.
+        attributes: the attributes of every measurement.
+
+    Attributes:
+        target: the durable tasks.
+        counts: the tasks by queue, function and state; 0 for groups that were there before, and for registered functions.
+        ages: for how many seconds the oldest READY task has been due, by queue and function; 0 if none is READY.
+    """
+
+    def __init__(self, gauges: _Gauges, tasks: DurableTasks, period: float, attributes: dict[str, Any]) -> None:
+        self.target = tasks
+        self.counts: dict[tuple[str, ...], float] = {}
+        self.ages: dict[tuple[str, ...], float] = {}
+        self.attributes = attributes
+        self._known = {(tasks.queue, name) for name, _ in tasks.functions}
+        self._gauges = gauges
+        gauges.active.append(self)
+        self._asking = asyncio.get_running_loop().create_task(self._ask(period), name=f"metrics of {tasks!r}")
+
+    @property
+    def is_open(self) -> bool:
+        """True until it is closed."""
+        return self in self._gauges.active
+
+    def close(self) -> None:
+        """Ask no more."""
+        if self.is_open:
+            self._gauges.active.remove(self)
+            self._asking.cancel()
+
+    async def _ask(self, period: float) -> None:
+        while True:
+            try:
+                self._note(await self.target.backlog())
+            except StoreUnavailableError:
+                self.counts, self.ages = {}, {}
+            await asyncio.sleep(period)
+
+    def _note(self, rows: list[BacklogRow]) -> None:
+        now = self.target._clock.wall()  # noqa: SLF001  # the clock of its event loop
+        self._known.update((row.queue, row.name) for row in rows)
+        counts: dict[tuple[str, ...], float] = {
+            (*each, _state(state)): 0.0 for each in sorted(self._known) for state in _STATES
+        }
+        ages: dict[tuple[str, ...], float] = dict.fromkeys(sorted(self._known), 0.0)
+        for row in rows:
+            counts[row.queue, row.name, _state(row.state)] = float(row.count)
+            if row.state is DurableState.READY:
+                ages[row.queue, row.name] = max(0.0, now - row.due_us / 1_000_000)
+        self.counts, self.ages = counts, ages  # new ones: another thread may be collecting
+
+
+class _Gauges:
+    """The instruments of one provider for stores.
+
+    Args:
+        meter: makes them.
+        observation: the class of what their callbacks return.
+
+    Attributes:
+        active: what is open.
+    """
+
+    def __init__(self, meter: Meter, observation: type[Observation]) -> None:
+        self.active: list[_Backlog] = []
+        self._observation = observation
+        meter.create_observable_gauge(
+            f"{_PREFIX}.durable.tasks",
+            [lambda _: self._told(lambda each: each.counts)],
+            unit="{task}",
+            description="Durable tasks in the store that are ready, behind others of their lane, or dead.",
+        )
+        meter.create_observable_gauge(
+            f"{_PREFIX}.durable.ready_age",
+            [lambda _: self._told(lambda each: each.ages)],
+            unit="s",
+            description="Time since the oldest ready task of a function was due.",
+        )
+
+    def _told(self, values: Callable[[_Backlog], dict[tuple[str, ...], float]]) -> list[Observation]:
+        return [
+            self._observation(value, {**each.attributes, **dict(zip(_GROUP, group, strict=False))})
+            for each in list(self.active)
+            for group, value in values(each).items()
+        ]
+
+
+def _instruments_of(kind: type[M], provider: MeterProvider | None) -> M:
+    """Return the instruments of a provider, made if they are not there; None is the global one, whichever that will be."""
+    if provider is not None and not callable(getattr(provider, "get_meter", None)):
+        raise TypeError(f"meter_provider must be a MeterProvider of OpenTelemetry, or None, got {provider!r}")
+    api = _api()
+    key = api if provider is None or provider is api.get_meter_provider() else provider
+    made: dict[type[M], M] = _OF_PROVIDERS.setdefault(key, {})
+    if kind not in made:
+        made[kind] = kind(api.get_meter(_PREFIX) if key is api else key.get_meter(_PREFIX), api.Observation)
+    return made[kind]
+
+
+_OF_PROVIDERS: Final[WeakKeyDictionary[Any, dict[Any, Any]]] = WeakKeyDictionary()
 
 _COUNTERS: Final = (
     ("accepted_tasks", "{task}", "Tasks that were taken in.", "accepted"),
@@ -432,6 +564,10 @@ def _results(counts: Counter[str], statistics: Statistics | None) -> Iterator[tu
 def _rate(counts: Counter[str], statistics: Statistics | None) -> Iterator[tuple[float, dict[str, str]]]:  # noqa: ARG001  # the shape of it
     if statistics is not None and not statistics.rate.is_unlimited:
         yield float(statistics.rate), {}
+
+
+def _state(state: DurableState) -> str:
+    return state.name.lower()
 
 
 def _text(value: object) -> str:

@@ -3,7 +3,7 @@
 A task runs in the context variables of its caller, with the caller's current span, seconds or hours later. A span
 started there would be a child of a span that has long ended. A function made by :func:`traced` starts a new trace
 instead, with a link to the span in which the task was scheduled. The executor is not involved: tasks that are not
-traced pay nothing.
+traced pay nothing. A durable task carries that span with its arguments.
 """
 
 from __future__ import annotations
@@ -102,7 +102,9 @@ def _traced(
         return result
 
     # The span of an async function begins with its first step: a task cancelled before that has no span.
-    return functools.wraps(fn)(call_async if inspect.iscoroutinefunction(fn) else call)
+    made = functools.wraps(fn)(call_async if inspect.iscoroutinefunction(fn) else call)
+    vars(made)["durable_spans"] = spans  # for ``_runtime/durable/functions.py``, which does not know OpenTelemetry
+    return made
 
 
 def _name_of(fn: Callable[..., Any]) -> str:
@@ -121,10 +123,10 @@ class _Spans:
         provider: the provider of the tracer; the global one if None.
     """
 
-    __slots__ = ("_attributes", "_name", "_trace", "_tracer")
+    __slots__ = ("_attributes", "_context", "_format", "_name", "_trace", "_tracer")
 
     def __init__(self, name: str, attributes: dict[str, Any], provider: TracerProvider | None) -> None:
-        self._trace = _api()
+        self._trace, self._context, self._format = _api()
         self._name = name
         self._attributes = attributes
         self._tracer = (provider or self._trace).get_tracer(_SCOPE)
@@ -145,6 +147,18 @@ class _Spans:
             _log.exception(_FAILED, self._name)
             return invalid
         return span
+
+    def carried(self) -> str:
+        """Return the current span in the format of W3C Trace Context, for a durable task; empty if there is none."""
+        carrier: dict[str, str] = {}
+        with self._logged():
+            self._format.inject(carrier)
+        return carrier.get("traceparent", "")
+
+    def carry(self, span: str) -> None:
+        """Make a carried span the current one, to which the next span has a link, in the rest of this context."""
+        with self._logged():
+            self._context.attach(self._format.extract({"traceparent": span}))
 
     @contextmanager
     def current(self, span: Span, *, is_last: bool) -> Iterator[None]:
@@ -182,14 +196,15 @@ class _Spans:
             _log.exception(_FAILED, self._name)
 
 
-def _api() -> Any:
-    """Return the tracing module of OpenTelemetry's API.
+def _api() -> tuple[Any, Any, Any]:
+    """Return of OpenTelemetry's API the modules of traces and contexts, and the format of W3C Trace Context.
 
     Raises:
         ImportError: if the API is not installed.
     """
     try:
-        from opentelemetry import trace  # noqa: PLC0415  # an extra, imported on use
+        from opentelemetry import context, trace  # noqa: PLC0415  # an extra, imported on use
+        from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator  # noqa: PLC0415  # the same
     except ImportError as error:
         raise ImportError("traced needs the extra: pip install 'ratelimited-executor[tracing]'") from error
-    return trace
+    return trace, context, TraceContextTextMapPropagator()

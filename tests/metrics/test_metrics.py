@@ -13,8 +13,9 @@ from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 
 from ratelimited_executor import ExecutorManager, Pacing, RateLimitedExecutor, Retry
-from ratelimited_executor.exceptions import WrongLoopError
-from ratelimited_executor.metrics import Instrumentation, instrument
+from ratelimited_executor.exceptions import StoreUnavailableError, WrongLoopError
+from ratelimited_executor.durable import DurableTasks, MemoryStore
+from ratelimited_executor.metrics import Instrumentation, instrument, instrument_tasks
 
 from ..helpers import seen
 
@@ -460,3 +461,57 @@ async def test_without_the_api_the_error_names_the_extra(monkeypatch):
     async with RateLimitedExecutor("x") as executor:
         with pytest.raises(ImportError, match=r"pip install 'ratelimited-executor\[metrics\]'"):
             instrument(executor)
+
+
+def told(monitor, name):
+    """Return the values of a gauge of a store, by the attributes of each."""
+    points = monitor.collect().get(f"durable.{name}", [])
+    return {tuple(value for key, value in each.attributes.items() if key != "at"): each.value for each in points}
+
+
+async def test_backlog_of_a_store_is_told_by_queue_function_and_state(monitor, monkeypatch):
+    """Each function has its ready, behind and dead tasks, 0 if it had some, and the age of its oldest ready one."""
+    store = MemoryStore()
+    tasks, others = DurableTasks(store), DurableTasks(store, queue="other")
+    send, fail = tasks.task(name="send")(seen), tasks.task(name="fail")(lambda: 1 / 0)
+    note = others.task(name="note")(seen)
+
+    with instrument_tasks(tasks, meter_provider=monitor.provider, period=10, attributes={"at": "home"}) as told_by:
+        assert {} == told(monitor, "tasks")  # the store is not open
+        async with tasks, RateLimitedExecutor("x") as executor:
+            await tasks.put_many(
+                [fail.new(lane="l"), send.new(1, lane="l"), send.new(2, delay=1), send.new(3, delay=60)]
+            )
+            await others.put_many([note.new(1), note.new(2, delay=15)])
+            await asyncio.sleep(25)
+            counts = {key: value for key, value in told(monitor, "tasks").items() if value}
+            assert {
+                ("default", "fail", "ready"): 1,
+                ("default", "send", "behind"): 1,
+                ("other", "note", "ready"): 1,
+            } == counts  # what is due later is scheduled until a claim
+            ages = told(monitor, "ready_age")
+            assert (True, 0.0) == (19 < ages["default", "fail"] < 21, ages["default", "send"])
+            async with tasks.running(executor):
+                await asyncio.sleep(15)
+            counts = told(monitor, "tasks")
+            assert (0, 1, 1) == tuple(
+                counts["default", *each] for each in (("fail", "ready"), ("fail", "dead"), ("send", "behind"))
+            )
+            assert 0 == told(monitor, "ready_age")["default", "fail"]
+
+            async def away():
+                raise StoreUnavailableError("the store", "it is away")
+
+            monkeypatch.setattr(store, "backlog", away)
+            await asyncio.sleep(15)
+            assert {} == told(monitor, "tasks") == told(monitor, "ready_age")
+        assert "open" in repr(told_by)
+    assert {} == told(monitor, "tasks")
+    told_by.close()
+    with pytest.raises(TypeError, match="tasks must be DurableTasks"):
+        instrument_tasks(store)
+    with pytest.raises(ValueError, match="period"):
+        instrument_tasks(tasks, period=0)
+    with pytest.raises(TypeError, match="meter_provider must be"):
+        instrument_tasks(tasks, meter_provider=5)

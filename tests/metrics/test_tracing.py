@@ -16,6 +16,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.trace import StatusCode
 
 from ratelimited_executor import RateLimitedExecutor, Retry, RetryLater
+from ratelimited_executor.durable import DurableTasks, MemoryStore, OnDuplicate, Snooze, Unique, current_task
 from ratelimited_executor.tracing import traced
 
 from ..helpers import now, seen
@@ -305,3 +306,82 @@ def test_missing_api_names_the_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "opentelemetry", None)
     with pytest.raises(ImportError, match=r"pip install 'ratelimited-executor\[tracing\]'"):
         traced(plain)
+
+
+@pytest.mark.parametrize("in_thread", [False, True])
+async def test_spans_of_a_durable_task_are_linked_to_its_put(traces, in_thread):
+    """Each attempt of a durable task has a span with a link to the span of the put, also in a thread, and after a snooze."""
+    tasks = DurableTasks(MemoryStore())
+    runs = []
+
+    def attempt(x):
+        runs.append(x)
+        if len(runs) == 1:
+            raise Snooze(1)
+        if len(runs) == 2:
+            raise ValueError(x)
+
+    async def attempt_async(x):
+        attempt(x)
+
+    function = traces.traced(attempt if in_thread else attempt_async, name="attempt")
+    send = tasks.task(in_thread=in_thread, retry=Retry(2, on=ValueError, base=1.0), name="attempt")(function)
+    async with RateLimitedExecutor("x") as executor:
+        async with tasks:
+            with traces.request() as request:
+                await send.put("a")
+        with traces.request():  # in which the runner happens to be
+            async with tasks.running(executor):
+                async with asyncio.timeout(60):
+                    while len(runs) < 3 or len(traces.tasks()) < 3:
+                        await asyncio.sleep(0.5)
+    assert [True] * 3 == [is_linked_root(span, request.get_span_context()) for span in traces.tasks()]
+
+
+async def test_puts_of_any_kind_carry_their_span(traces):
+    """put_many, a put without asyncio and a replacement carry the span; a repetition, and a put in no span, carry none."""
+    tasks = DurableTasks(MemoryStore())
+    replaced = Unique(on_duplicate=OnDuplicate.REPLACE)
+
+    @tasks.task
+    @traces.traced(name="send")
+    async def send(x: str):
+        pass
+
+    async with tasks, RateLimitedExecutor("x") as executor:
+        with traces.request() as request:
+            await tasks.put_many([send.new("many")])
+            await asyncio.to_thread(send.put_sync, "sync")
+        await send.put("replaced", unique=replaced)
+        with traces.request() as last:
+            await send.put("replaced", unique=replaced)
+        plain = await send.put("plain")
+        assert b'[["plain"],{}]' == (await plain.row()).body
+        with traces.request():
+            tasks.repeat(send, "repeated", period=60)
+            async with tasks.running(executor):
+                await asyncio.sleep(100)
+                assert [b'[["repeated"],{}]'] == [row.body for row in await tasks.rows()]  # the next occurrence
+                linked = [link.context.span_id for span in traces.tasks() for link in span.links]
+    wanted = [request.get_span_context().span_id] * 2 + [last.get_span_context().span_id]
+    assert wanted == [each for each in linked if each in wanted]
+
+
+async def test_tasks_run_whatever_span_they_carry(traces, caplog):
+    """A task runs if the function is no longer traced, and if what it carries is no span; one of an earlier release runs, too."""
+    store = MemoryStore()
+    ran = []
+    old, new = DurableTasks(store), DurableTasks(store)
+    put = old.task(name="send")(traces.traced(ran.append))
+    new.task(name="send")(ran.append)
+    bodies = [b"[[1],{}]", b"[[2],{},[]]", b'[[3],{},[],"00-bad"]', b"[[4],{},[],5]"]
+    async with RateLimitedExecutor("x") as executor:
+        for tasks in (old, new):
+            async with tasks.running(executor):
+                await store.put(
+                    [put.new(0)._replace(id=f"{tasks is old} {n}", body=body) for n, body in enumerate(bodies)]
+                )
+                with traces.request():
+                    await put.put(5)
+                await asyncio.sleep(1)
+    assert [1, 2, 3, 4, 5] * 2 == ran

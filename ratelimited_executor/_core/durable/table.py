@@ -57,6 +57,7 @@ from ratelimited_executor._core.durable.tasks import (
     End,
     LaneRow,
     OnDuplicate,
+    backlog_rows,
 )
 
 if TYPE_CHECKING:
@@ -64,6 +65,7 @@ if TYPE_CHECKING:
 
     from ratelimited_executor._core.durable.pauses import Pause, PauseRow
     from ratelimited_executor._core.durable.tasks import (
+        BacklogRow,
         Claim,
         EndedRow,
         NewTask,
@@ -304,6 +306,12 @@ class TaskTable(RepetitionTable):
         """Count the tasks in each state."""
         counted = Counter(task.state for task in self._tasks.values())
         return {state: counted[state] for state in DurableState}
+
+    def backlog(self) -> list[BacklogRow]:
+        """Count the tasks in some states, by queue, function and state."""
+        wanted = (DurableState.READY, DurableState.BEHIND, DurableState.DEAD)
+        found = [task for task in self._tasks.values() if task.state in wanted]
+        return backlog_rows((task.new.queue, task.new.name, int(task.state), 1, task.due_us) for task in found)
 
     def lanes(self, *, limit: int) -> list[LaneRow]:
         """Return the lanes with the most tasks behind their heads, the most first, then by name."""

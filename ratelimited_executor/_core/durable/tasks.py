@@ -28,7 +28,7 @@ from enum import Enum, IntEnum
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
 __all__ = [
     "CHANGING",
@@ -36,6 +36,7 @@ __all__ = [
     "REMEMBERED_US",
     "SIZE_MAX",
     "SPAN_MAX",
+    "BacklogRow",
     "Beat",
     "ChangedRepetition",
     "Claim",
@@ -59,6 +60,7 @@ __all__ = [
     "TaskRow",
     "Turns",
     "UniqueKey",
+    "backlog_rows",
     "key_from",
 ]  # fmt: skip
 
@@ -612,3 +614,34 @@ class LaneRow:
     behind_count: int
     head_id: str
     head_state: DurableState
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BacklogRow:
+    """The tasks of one function that are READY, BEHIND or DEAD, counted.
+
+    Attributes:
+        queue: their queue.
+        name: the registered name of their function, in all versions.
+        state: their state.
+        count: how many they are.
+        due_us: the least of their due times; that of a dead letter is the due time of its last attempt.
+    """
+
+    queue: str
+    name: str
+    state: DurableState
+    count: int
+    due_us: int
+
+
+def backlog_rows(parts: Iterable[tuple[str, str, int, int, int]]) -> list[BacklogRow]:
+    """Return rows, in order, from parts of them: queue, name, state, count and least due time."""
+    merged: dict[tuple[str, str, int], tuple[int, int]] = {}
+    for queue, name, state, count, due_us in parts:
+        known, least_us = merged.get((queue, name, state), (0, due_us))
+        merged[queue, name, state] = known + count, min(least_us, due_us)
+    return [
+        BacklogRow(queue=queue, name=name, state=DurableState(state), count=count, due_us=due_us)
+        for (queue, name, state), (count, due_us) in sorted(merged.items())
+    ]

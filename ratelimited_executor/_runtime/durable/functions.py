@@ -72,6 +72,18 @@ class Putter(Protocol):
     async def _result(self, id: str) -> Any: ...
 
 
+class Spans(Protocol):
+    """The parts of a traced function by which a task carries the span in which it was put."""
+
+    def carried(self) -> str:
+        """Return the current span as text; empty if there is none."""
+        ...
+
+    def carry(self, span: str, /) -> None:
+        """Make a carried span the current one, in the rest of this context."""
+        ...
+
+
 class ArgumentsTooLargeError(ValueError):
     """The encoded arguments of a task are larger than stores accept."""
 
@@ -194,6 +206,7 @@ class DurableFunction(Generic[P, R]):
         in_thread: True if it runs in a worker thread.
         keep_us: for how many microseconds its ended tasks are kept; None if they are not.
         keep_result: True if their results are kept as well.
+        spans: its spans, if it is traced.
     """
 
     def __init__(
@@ -234,6 +247,7 @@ class DurableFunction(Generic[P, R]):
             raise TypeError(f"fn must have no parameter {min(taken)!r}, an option of put(): rename it in {self.name}")
         self._positional = _positional_counts(self._signature)
         self._typed = TypedArguments(fn, self._signature)
+        self.spans: Spans | None = getattr(fn, "durable_spans", None)
         self._fn = fn
         self._priority = number_of("priority", priority)
         self._expires_us = None if expires is None else us_of("expires", seconds_of("expires", expires))
@@ -331,10 +345,12 @@ class DurableFunction(Generic[P, R]):
         """The codec of its durable tasks."""
         return self._tasks.codec
 
-    def load(self, body: bytes) -> tuple[Any, Any]:
-        """Return the positional and the keyword arguments of a task."""
-        args, kwargs, *typed = self._tasks.codec.loads(body)
-        return self._typed.read(args, kwargs, typed[0]) if typed else (args, kwargs)
+    def load(self, body: bytes) -> tuple[Any, Any, str]:
+        """Return the positional and the keyword arguments of a task, and the span in which it was put, if it carries one."""
+        args, kwargs, *more = self._tasks.codec.loads(body)
+        if more:  # which are typed; and the span
+            args, kwargs = self._typed.read(args, kwargs, more[0])
+        return args, kwargs, more[1] if len(more) > 1 else ""
 
     def from_json(self, at: int | str, value: Any) -> Any:
         """Return the argument that ``put`` takes, at a position or with a name, for a value of JSON.
@@ -347,9 +363,12 @@ class DurableFunction(Generic[P, R]):
         return self._typed.from_json(at, value)
 
     def _arguments(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
-        """Return what the codec encodes; one that is not of JSON gets the arguments as they are."""
-        is_typed = self._typed.is_needed and isinstance(self._tasks.codec, JSONCodec)
-        return self._typed.write(args, kwargs) if is_typed else [args, kwargs]
+        """Return what the codec encodes; one that is not of JSON gets the arguments as they are, and nothing else."""
+        if not isinstance(self._tasks.codec, JSONCodec):
+            return [args, kwargs]
+        arguments = self._typed.write(args, kwargs) if self._typed.is_needed else [args, kwargs]
+        span = "" if self.spans is None else self.spans.carried()
+        return [*arguments[:2], arguments[2] if len(arguments) > 2 else [], span] if span else arguments
 
     def _new(
         self,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from contextvars import Context
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, Literal
 
@@ -242,7 +243,8 @@ class RepetitionCalls(Putter):
             if kwargs.get("lane") is not None:
                 raise TypeError("overlap='queue' takes no lane=: its occurrences have a lane of their own")
             kwargs = {**kwargs, "lane": f"repetition {known}"}
-        return Repetition(known, function.new(*args, **kwargs), found, overlap)
+        task = Context().run(function.new, *args, **kwargs)  # in no span: the same wherever it is declared
+        return Repetition(known, task, found, overlap)
 
 
 def _anything(*args: Any, **kwargs: Any) -> None:

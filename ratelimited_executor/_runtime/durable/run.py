@@ -56,16 +56,18 @@ class DurableRun(TriedOnce):
         "kwargs",
         "runner",
         "saved",
+        "span",
     )
 
     def __init__(
-        self, runner: RunHolder, claimed: Claimed, func: DurableFunction[Any, Any], args: Any, kwargs: Any
+        self, runner: RunHolder, claimed: Claimed, func: DurableFunction[Any, Any], args: Any, kwargs: Any, span: str
     ) -> None:
         self.runner = runner
         self.claimed = claimed
         self.func = func
         self.args = args
         self.kwargs = kwargs
+        self.span = span  # in which the task was put, if it carries one
         self.due = 0.0  # loop time, by the store's clock
         self.handle: TaskHandle[Any] | None = None
         self.is_started = False
@@ -83,6 +85,8 @@ class DurableRun(TriedOnce):
             runner._started(self)
         runner._check_lease()  # noqa: SLF001  # its runner
         CURRENT.set(self)  # the context belongs to this attempt alone
+        if self.span and (spans := self.func.spans) is not None:
+            spans.carry(self.span)
         if self.claimed.lost_count:
             return self._recorded()
         return self.func(*self.args, **self.kwargs)

@@ -328,11 +328,11 @@ class DurableRunner:
             self._end(TaskOutcome(claimed.ref, End.DEAD, error=text))
             return
         try:
-            args, kwargs = function.load(claimed.body)
+            arguments = function.load(claimed.body)
         except Exception as error:  # noqa: BLE001  # the codec is user code, and the body may come from another codec
             self._end(TaskOutcome(claimed.ref, End.DEAD, error=f"its arguments cannot be read: {failure_of(error)}"))
             return
-        run = DurableRun(self, claimed, function, args, kwargs)
+        run = DurableRun(self, claimed, function, *arguments)
         delay = claimed.in_us / _US
         if delay > AHEAD_MAX:
             delay = 0.0

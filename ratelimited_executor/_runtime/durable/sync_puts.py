@@ -21,6 +21,7 @@ import weakref
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
+from ratelimited_executor._runtime.durable.opening import open_store
 from ratelimited_executor._runtime.durable.putting import Putting
 from ratelimited_executor._runtime.threads.loop_thread import Crossings, LoopThread, runs_event_loop
 from ratelimited_executor._runtime.time.clock import SystemClock
@@ -44,10 +45,12 @@ class SyncPuts:
 
     Args:
         store: the user's store, of which the thread opens a twin.
+        open_timeout: seconds for which opening that is tried again.
     """
 
-    def __init__(self, store: TaskStore) -> None:
+    def __init__(self, store: TaskStore, open_timeout: float = 0.0) -> None:
         self._store = store
+        self._open_timeout = open_timeout
         self._lock = threading.Lock()
         self._thread: _PuttingThread | None = None
         _ALL.add(self)
@@ -78,7 +81,7 @@ class SyncPuts:
     def _opened(self) -> _PuttingThread:
         with self._lock:
             if self._thread is None:
-                thread = _PuttingThread(_twin_of(self._store), f"put_sync() of {self._store!r}")
+                thread = _PuttingThread(_twin_of(self._store), f"put_sync() of {self._store!r}", self._open_timeout)
                 thread.start()  # if the store cannot be opened, the next put tries again
                 self._thread = thread
             return self._thread
@@ -103,9 +106,9 @@ class SyncPuts:
 class _PuttingThread(LoopThread):
     """The thread, and the loop on which its store is open."""
 
-    def __init__(self, store: Any, name: str) -> None:
+    def __init__(self, store: Any, name: str, open_timeout: float) -> None:
         crossings = Crossings()
-        self._keeper = _Keeper(store, crossings)
+        self._keeper = _Keeper(store, crossings, open_timeout)
         super().__init__(cast("Any", self._keeper), name)  # in the place of a manager
         self.crossings = crossings
 
@@ -132,16 +135,18 @@ class _Keeper:
     Args:
         store: the store.
         crossings: the calls that must have ended before the store is closed.
+        open_timeout: seconds for which opening the store is tried again.
     """
 
-    def __init__(self, store: Any, crossings: Crossings) -> None:
+    def __init__(self, store: Any, crossings: Crossings, open_timeout: float) -> None:
         self.executors: dict[str, Any] = {}
         self._store = store
         self._crossings = crossings
+        self._open_timeout = open_timeout
         self._putting = Putting(store)
 
     async def start(self) -> None:
-        await self._store.open(SystemClock())
+        await open_store(self._store, SystemClock(), self._open_timeout)
 
     async def put(self, tasks: Sequence[NewTask]) -> list[bool | Duplicate]:
         return [await self._putting.put(tasks[0])] if len(tasks) == 1 else await self._store.put(tasks)

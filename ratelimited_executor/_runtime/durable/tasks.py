@@ -25,6 +25,7 @@ from ratelimited_executor._runtime.durable.functions import (
     text_of,
     us_of,
 )
+from ratelimited_executor._runtime.durable.opening import open_store
 from ratelimited_executor._runtime.durable.putting import Chunk, Putting, check_new, is_refusing
 from ratelimited_executor._runtime.durable.repairs import RepairSummary, Selection, ended_rows, repair
 from ratelimited_executor._runtime.durable.repeating import Repetitions
@@ -44,7 +45,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from ratelimited_executor._core.durable.pauses import PauseRow
-    from ratelimited_executor._core.durable.tasks import EndedRow, LaneRow, TaskRow
+    from ratelimited_executor._core.durable.tasks import BacklogRow, EndedRow, LaneRow, TaskRow
     from ratelimited_executor._core.durations import DurationLike
     from ratelimited_executor._runtime.durable.codec import Codec
     from ratelimited_executor._runtime.life.executor import RateLimitedExecutor
@@ -88,6 +89,7 @@ class DurableTasks(RepetitionCalls):
             each with its own functions.
         codec: encodes and decodes arguments: an object with ``dumps`` and ``loads`` over bytes; JSON if None.
         lease: seconds after which the claims of a lost process are released to others, > 0.
+        open_timeout: seconds for which opening the store is tried again while it is not available, >= 0.
 
     Raises:
         TypeError: if an argument has a wrong type.
@@ -95,7 +97,13 @@ class DurableTasks(RepetitionCalls):
     """
 
     def __init__(
-        self, store: TaskStore, *, queue: str = "default", codec: Codec | None = None, lease: DurationLike = 15.0
+        self,
+        store: TaskStore,
+        *,
+        queue: str = "default",
+        codec: Codec | None = None,
+        lease: DurationLike = 15.0,
+        open_timeout: DurationLike = 0.0,
     ) -> None:
         if not isinstance(store, TaskStore):
             raise TypeError(f"store must be a store of tasks, such as SQLiteStore('tasks.db'), got {store!r}")
@@ -103,10 +111,11 @@ class DurableTasks(RepetitionCalls):
         self.queue = text_of("queue", queue)
         self.codec: Codec = JSONCodec() if codec is None else check_codec(codec)
         self.lease = seconds_of("lease", lease)
+        self._open_timeout = delay_of("open_timeout", open_timeout)
         self.functions: dict[tuple[str, int], DurableFunction[Any, Any]] = {}
         self._repetitions = Repetitions(self.queue, self.functions)
         self._putting = Putting(store)
-        self._sync_puts = SyncPuts(store)
+        self._sync_puts = SyncPuts(store, self._open_timeout)
         self._waiting = Waiting(store)
         self._random: Any = random.SystemRandom()
         self._clock: Clock = SystemClock()
@@ -184,11 +193,14 @@ class DurableTasks(RepetitionCalls):
             raise DuplicateTaskError(task.name, answer.id)
         return DurableRef(self, answer.id, created=False, changed=answer.is_changed)
 
-    async def put_many(self, tasks: Iterable[NewTask] | AsyncIterable[NewTask]) -> PutSummary:
+    async def put_many(
+        self, tasks: Iterable[NewTask] | AsyncIterable[NewTask], *, connection: Any = None
+    ) -> PutSummary:
         """Put many tasks, up to a thousand or 8 MiB in each transaction; return once all are durable.
 
         Args:
             tasks: tasks created by ``new()`` of functions; an iterator is read on demand.
+            connection: as for :meth:`DurableFunction.put`: all tasks are put in its one open transaction.
 
         Raises:
             TypeError: if another object is among them, or a task with ``OnDuplicate.REFUSE``; whole transactions before it are put, as when an iterator raises.
@@ -197,38 +209,35 @@ class DurableTasks(RepetitionCalls):
         chunk, answers = Chunk(), list[bool | Duplicate]()
         async for task in _each(tasks):
             if full := chunk.add(task):
-                answers += await self.store.put(full)
+                answers += await self.store.put(full, connection=connection)
         if chunk.tasks:
-            answers += await self.store.put(chunk.tasks)
+            answers += await self.store.put(chunk.tasks, connection=connection)
         return _summary(answers)
 
     def put_sync(self, task: NewTask, *, connection: Any = None) -> DurableRef:
         """Put a task that ``new()`` of a function has created; see :meth:`DurableFunction.put_sync`."""
         check_new("task", task)
         refuse_loop("put_sync()", "await put()")
-        if connection is None:
-            [answer] = self._put_sync([task])
-        else:
-            put_in = getattr(self.store, "put_in", None)
-            if put_in is None:
-                raise TypeError(
-                    f"connection: {self.store!r} takes none in put_sync(): put without it, after the commit"
-                )
-            [answer] = put_in(connection, [task])
+        [answer] = self._put_sync([task], connection)
         return self._ref_of(task, answer)
 
-    def put_many_sync(self, tasks: Iterable[NewTask]) -> PutSummary:
+    def put_many_sync(self, tasks: Iterable[NewTask], *, connection: Any = None) -> PutSummary:
         """Put many tasks as :meth:`put_many` does, from code without asyncio; see :meth:`DurableFunction.put_sync`."""
         refuse_loop("put_many_sync()", "await put_many()")
         chunk, answers = Chunk(), list[bool | Duplicate]()
         for task in tasks:
             if full := chunk.add(task):
-                answers += self._put_sync(full)
+                answers += self._put_sync(full, connection)
         if chunk.tasks:
-            answers += self._put_sync(chunk.tasks)
+            answers += self._put_sync(chunk.tasks, connection)
         return _summary(answers)
 
-    def _put_sync(self, tasks: list[NewTask]) -> list[bool | Duplicate]:
+    def _put_sync(self, tasks: list[NewTask], connection: Any) -> list[bool | Duplicate]:
+        if connection is not None:
+            put_in = getattr(self.store, "put_in", None)
+            if put_in is None:
+                raise TypeError(f"connection: {self.store!r} takes none: put without it, after the commit")
+            return put_in(connection, tasks)  # type: ignore[no-any-return]  # an optional method of a store
         if self._sync_puts.is_possible:
             return self._sync_puts.put(tasks)
         check_process(repr(self), self._process)
@@ -275,6 +284,10 @@ class DurableTasks(RepetitionCalls):
         if self._loop is None:
             raise StoreUnavailableError(repr(self.store), "it is not open: enter DurableTasks with 'async with' first")
         return await self._waiting.result(id, self.codec)
+
+    async def backlog(self) -> list[BacklogRow]:
+        """Count the tasks of the store that are READY, BEHIND or DEAD, by queue, function and state."""
+        return await self.store.backlog()
 
     async def lanes(self, *, limit: int = 100) -> list[LaneRow]:
         """Return the lanes with the most waiting tasks, the most first."""
@@ -413,7 +426,7 @@ class DurableTasks(RepetitionCalls):
                 hooks = hooks_of(loop)
                 self._clock = hooks.clock or clock_for(loop)
                 self._random = hooks.random or self._random
-                await self.store.open(self._clock)
+                await open_store(self.store, self._clock, self._open_timeout)
                 self._resources = AsyncExitStack()
                 self._resources.push_async_callback(self.store.aclose)
                 self._resources.push_async_callback(self._putting.aclose)

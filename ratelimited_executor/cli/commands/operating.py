@@ -141,7 +141,7 @@ def _arguments(_: click.Context, __: click.Parameter, text: str | None) -> tuple
     "--repetitions",
     "has_repetitions",
     is_flag=True,
-    help="List the repetitions, and what should be known about them.",
+    help="List the repetitions, and what should be known about them, as after each change of one.",
 )
 @click.option("--ended", "has_ended", is_flag=True, help="List the tasks that ended last, of functions with keep=.")
 @click.option(
@@ -203,6 +203,14 @@ def _arguments(_: click.Context, __: click.Parameter, text: str | None) -> tuple
     "--check", "is_check", is_flag=True, help="Exit with status 1 if there are dead letters or unknown functions."
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one line of JSON.")
+@click.option("--migrate", is_flag=True, help="First create what the store lacks for this release.")
+@click.option("--wait", type=Duration(), help="With --migrate, how long to wait for a store that is not available.")
+@click.option(
+    "--sql",
+    "as_sql",
+    is_flag=True,
+    help="Only print what --migrate would do, as SQL; STORE may be postgresql or sqlite, for the whole schema.",
+)
 def tasks(**options: Any) -> None:
     """Show a store of durable tasks: the number in each state, and lists of tasks (extra sqlite, postgres or redis).
 

@@ -1,4 +1,4 @@
-"""``tasks`` from its options to its exit status: shows a store, pauses, requeues and cancels tasks."""
+"""``tasks`` from its options to its exit status: shows and migrates a store, pauses, requeues and cancels tasks."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from rich.live import Live
 from ratelimited_executor._core.durable.tasks import DurableState
 from ratelimited_executor._core.escapes import visible
 from ratelimited_executor._core.urls import masked
+from ratelimited_executor._runtime.durable.opening import open_store
 from ratelimited_executor._runtime.durable.repairs import Selection, ended_rows, repair, selected
 from ratelimited_executor._runtime.time.clock import SystemClock
 from ratelimited_executor.cli.exits import CommandError, ExitStatus
@@ -23,6 +24,7 @@ from ratelimited_executor.cli.operate.tasks_view import StorePicture, draw_tasks
 from ratelimited_executor.cli.screen import console_of, print_line
 from ratelimited_executor.durable import DurableTasks, PostgresStore, RedisStore, SQLiteStore
 from ratelimited_executor.exceptions import StoreUnavailableError
+from ratelimited_executor.stores.tasks import postgres, sqlite
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -35,6 +37,7 @@ if TYPE_CHECKING:
 __all__ = ["TasksOptions", "show_tasks"]
 
 _REDIS = ("redis://", "rediss://", "unix://")
+_WHOLE = {"postgresql": postgres.migration_sql, "sqlite": sqlite.migration_sql}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,6 +82,9 @@ class TasksOptions:
     is_watched: bool = False
     is_check: bool = False
     as_json: bool = False
+    migrate: bool = False
+    wait: float | None = None
+    as_sql: bool = False
 
     def covered(self) -> dict[str, Any]:
         """Return what a pause covers: the arguments of :meth:`DurableTasks.pause`."""
@@ -95,6 +101,8 @@ class TasksOptions:
         is_paused = self.pause or self.resume
         if self.cancel_all and self.state is None:
             raise CommandError("--cancel-all needs --state, such as --state dead")
+        if self.wait is not None and not self.migrate:
+            raise CommandError("--wait needs --migrate")
         if self.pause and self.resume:
             raise CommandError("--pause and --resume exclude each other")
         if is_paused and not any(value is not None for value in self.covered().values()):
@@ -113,6 +121,11 @@ class TasksOptions:
             raise CommandError(
                 "a selection of tasks needs --state, --requeue-dead, --cancel-all, --pause or --resume, and --function, --ended"
             )
+
+    def shows_repetitions(self) -> bool:
+        """True if the repetitions are to be listed: if they are asked for, or one is changed."""
+        changed = self.pause_repetition + self.resume_repetition + self.skip_repetition + self.run_repetition
+        return self.has_repetitions or bool(self.save_repetition or changed or self.remove_repetition)
 
     def definition(self) -> dict[str, Any]:
         """Return the options of a saved repetition that are given, beside its function and its times."""
@@ -146,6 +159,9 @@ def show_tasks(options: TasksOptions, *, console: Console | None = None) -> Exit
     """
     options.check()
     try:
+        if options.as_sql:
+            print_line(console_of(console), asyncio.run(_migration_of(options)))
+            return ExitStatus.DONE
         return asyncio.run(_show(_store_of(options), options, console_of(console)))
     except (StoreUnavailableError, ModuleNotFoundError) as error:
         raise CommandError(visible(str(error))) from error
@@ -154,21 +170,32 @@ def show_tasks(options: TasksOptions, *, console: Console | None = None) -> Exit
 def _store_of(options: TasksOptions) -> TaskStore:
     text = options.store
     if text.startswith(("postgresql://", "postgres://")):
-        return PostgresStore(text, create=False)
+        return PostgresStore(text, create=options.migrate)
     if text.startswith(_REDIS):
         try:
             return RedisStore(text, prefix=options.prefix)
         except ValueError as error:
             raise CommandError(f"STORE: {error}") from error
-    if not Path(text).is_file():
+    if not (options.migrate or options.as_sql or Path(text).is_file()):
         raise CommandError(
             f"STORE: there is no file {masked(text)!r}; give the path of a SQLite file, or a URL postgresql://... or redis://..."
         )
-    return SQLiteStore(text, create=False)
+    return SQLiteStore(text, create=options.migrate)
+
+
+async def _migration_of(options: TasksOptions) -> str:
+    """Return the SQL that brings the store to this release; of a kind of stores, the whole schema."""
+    if options.store in _WHOLE:
+        return _WHOLE[options.store]().rstrip()
+    migration = getattr(_store_of(options), "migration", None)
+    if migration is None:
+        raise CommandError("--sql needs a store in SQLite or PostgreSQL: others have no schema")
+    text: str = await migration()
+    return text.rstrip() or "-- nothing is missing"
 
 
 async def _show(store: TaskStore, options: TasksOptions, console: Console) -> ExitStatus:
-    await store.open(SystemClock())
+    await open_store(store, SystemClock(), options.wait or 0.0)
     try:
         is_done = await _change(store, options)
         picture = await _read(store, options)
@@ -312,7 +339,7 @@ async def _read(store: TaskStore, options: TasksOptions) -> StorePicture:
         rows=await _rows(store, options),
         pauses=await store.pauses(),
         lanes=await store.lanes(limit=options.limit) if options.has_lanes else [],
-        repetitions=await store.repetitions() if options.has_repetitions else [],
+        repetitions=await store.repetitions() if options.shows_repetitions() else [],
         ended=await ended_rows(store, options.function, None, options.limit) if options.has_ended else [],
     )
 

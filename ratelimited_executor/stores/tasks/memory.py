@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from ratelimited_executor._core.durable.pauses import Pause, PauseRow
     from ratelimited_executor._core.durable.tasks import (
+        BacklogRow,
         Beat,
         ChangedRepetition,
         Claim,
@@ -162,6 +163,9 @@ class MemoryStore(TaskStore):
 
     async def counts(self) -> dict[DurableState, int]:
         return self._table.counts()
+
+    async def backlog(self) -> list[BacklogRow]:
+        return self._table.backlog()
 
     async def lanes(self, *, limit: int = 100) -> list[LaneRow]:
         return self._table.lanes(limit=limit)

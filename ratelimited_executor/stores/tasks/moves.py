@@ -30,6 +30,7 @@ from ratelimited_executor._core.durable.tasks import (
     LaneRow,
     Ref,
     TaskRow,
+    backlog_rows,
     key_from,
 )
 from ratelimited_executor.stores.tasks.history import ended, forget_history, history, keep, save
@@ -39,14 +40,14 @@ from ratelimited_executor.stores.tasks.unique import parts_of
 
 if TYPE_CHECKING:
     from ratelimited_executor._core.durable.pauses import Pause, PauseRow
-    from ratelimited_executor._core.durable.tasks import Claim, Duplicate, NewTask, TaskOutcome
+    from ratelimited_executor._core.durable.tasks import BacklogRow, Claim, Duplicate, NewTask, TaskOutcome
     from ratelimited_executor.stores.tasks.unique import HolderChange, UniquePart
 
 T = TypeVar("T")
 Rows: TypeAlias = list[tuple[Any, ...]]
 Moves: TypeAlias = Generator[tuple[str, "Sequence[tuple[Any, ...]] | Together"], Rows, T]
 
-__all__ = ["Moves", "Together", "beat", "cancel", "cancelled", "claim", "counts", "ended", "find", "finish", "history", "join", "lanes", "leave", "pause", "pauses", "put", "requeue", "resume", "revive", "rows", "save", "start"]  # fmt: skip
+__all__ = ["Moves", "Together", "backlog", "beat", "cancel", "cancelled", "claim", "counts", "ended", "find", "finish", "history", "join", "lanes", "leave", "pause", "pauses", "put", "requeue", "resume", "revive", "rows", "save", "start"]  # fmt: skip
 
 _BATCH: Final = 1000
 """Maximum tasks of one kind that a claim makes ready, or deletes as expired; the next claim continues."""
@@ -383,6 +384,12 @@ def counts() -> Moves[dict[DurableState, int]]:
     """Count tasks."""
     found = yield "count", [()]
     return {DurableState(state): count for state, count in found}
+
+
+def backlog() -> Moves[list[BacklogRow]]:
+    """Count tasks by queue, function and state."""
+    found = yield "backlog", [()]
+    return backlog_rows(found)
 
 
 def lanes(limit: int) -> Moves[list[LaneRow]]:

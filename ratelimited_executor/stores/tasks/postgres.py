@@ -2,7 +2,7 @@
 
 Every call is a READ COMMITTED transaction. Tasks are claimed with ``FOR UPDATE SKIP LOCKED``, so processes do not wait
 for each other. Committed puts notify other processes by NOTIFY, outside their transactions and many puts at once:
-NOTIFY in a transaction takes a lock on the whole server until the commit.
+NOTIFY in a transaction takes a lock on the whole server during the commit.
 """
 
 from __future__ import annotations
@@ -10,9 +10,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import math
 import os
+import time
 from contextlib import asynccontextmanager, contextmanager
-from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from ratelimited_executor._core.durable.tasks import Durability
@@ -22,11 +23,19 @@ from ratelimited_executor.exceptions import StoreUnavailableError
 from ratelimited_executor.stores.postgres_driver import check_conninfo, check_text, driver_for
 from ratelimited_executor.stores.tasks import moves
 from ratelimited_executor.stores.tasks.moves import Together
+from ratelimited_executor.stores.tasks.postgres_connections import (
+    FAILED,
+    Runs,
+    blocking_transaction,
+    errors_of,
+    own,
+    transaction,
+)
 from ratelimited_executor.stores.tasks.sql import Caller, SQLStore
-from ratelimited_executor.stores.tasks.statements import lacking, read_schema, read_statements
+from ratelimited_executor.stores.tasks.statements import read_schema, read_statements, script, upgrade
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+    from collections.abc import AsyncIterator, Iterator, Sequence
 
     from ratelimited_executor._core.durable.tasks import Duplicate, NewTask, TaskOutcome
     from ratelimited_executor.abc import Clock
@@ -34,7 +43,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-__all__ = ["PostgresStore"]
+__all__ = ["PostgresStore", "migration_sql"]
 
 _LOCK: Final = 7_261_833_405  # an advisory lock: one process at a time changes the schema
 _ATTEMPTS: Final = 5  # of a transaction that the server aborts, as in a deadlock
@@ -43,13 +52,16 @@ _OWN_CONNECTIONS_MAX: Final = 3  # ... and for those of runners: claiming, finis
 _TIMEOUT_SECONDS: Final = 30.0  # for a connection ...
 _CONNECT_SECONDS: Final = 2.0  # ... and for one attempt of the pool: its own pauses would outlast an outage
 _NOTIFY_SECONDS: Final = 0.01  # between two NOTIFY of one process
+_NOTIFY_USER_SECONDS: Final = 0.1  # between two of them in transactions of users, whose commits take the lock
 _RECONNECT_SECONDS: Final = 1.0  # between two attempts to listen
 _CHANNEL: Final = "durable_tasks"
 _CANCELLED: Final = "cancelled"  # the payload of a notification that a claimed task was cancelled
 _GIVEN_UP: Final = ("40001", "40P01")  # serialization_failure, deadlock_detected
 _LOCK_NOT_AVAILABLE: Final = "55P03"
+_FAILED: Final = "connection must have an open transaction, and a statement of this one has failed: roll it back"
 _LOCK_SECONDS: Final = 3  # for locks of other transactions, unless the server sets a limit
 _IDLE_SECONDS: Final = 5  # within a transaction, as after its process has died; our own are repeated
+_VERSIONS: Final = "create table if not exists durable_schema (version integer not null, least integer not null)"
 _SCHEMA: Final = read_schema("postgres_schema.sql")
 _STATEMENTS: Final = read_statements("statements.sql", "postgres_statements.sql")
 
@@ -83,6 +95,7 @@ class PostgresStore(SQLStore, TaskStore):
         self._finishing = asyncio.Lock()
         self._listener: asyncio.Task[None] | None = None
         self._notifier: asyncio.Task[None] | None = None
+        self._told_by_user = -math.inf  # monotonic time of the last NOTIFY in a transaction of a user
         self._is_telling_cancel = False  # True if the next notification is of a claimed task that was cancelled
 
     def __repr__(self) -> str:
@@ -99,19 +112,13 @@ class PostgresStore(SQLStore, TaskStore):
             connection: a ``psycopg.Connection``; or one of SQLAlchemy or Django over psycopg 3.
             tasks: the tasks.
         """
-        driver = driver_for(type(self).__name__)
-        raw = _driver_connection(connection)
-        if not isinstance(raw, driver.Connection):
-            raise TypeError(
-                f"connection must be a psycopg.Connection, or one of SQLAlchemy or Django over psycopg 3, got {connection!r}"
-            )
-        if raw.autocommit or raw.info.transaction_status != driver.pq.TransactionStatus.IDLE:  # else the put begins one
-            _check_transaction(driver, raw)
-        putting = self._put_on(raw, lambda own: _BlockingCursor(driver, own), tasks)
-        try:
-            putting.send(None)  # none of its calls waits for the loop
-        except StopIteration as end:
-            return end.value  # type: ignore[no-any-return]  # the coroutine's own type says it
+        with self._translated():
+            runs = blocking_transaction(driver_for(type(self).__name__), connection)
+            putting = self._put_on(runs, tasks)
+            try:
+                putting.send(None)  # none of its calls waits for the loop
+            except StopIteration as end:
+                return end.value  # type: ignore[no-any-return]  # the coroutine's own type says it
         raise AssertionError("a blocking cursor has waited for an event loop")
 
     async def open(self, clock: Clock) -> None:  # noqa: ARG002  # the server's clock counts
@@ -171,6 +178,14 @@ class PostgresStore(SQLStore, TaskStore):
         async with self._finishing:  # it may wait for a lane, and the runners' other calls need the other connections
             return await super().finish(outcomes)
 
+    async def migration(self) -> str:
+        """Return the SQL that brings the database to this release, for an owner to run; empty if nothing is missing."""
+        driver = driver_for(type(self).__name__)
+        with self._translated():
+            check_conninfo(repr(self), driver, self._conninfo)
+            async with await driver.AsyncConnection.connect(self._conninfo) as connection:
+                return migration_sql(repr(self), await _versions_of(connection))
+
     # Running moves
 
     def _tell(self, *, is_cancel: bool = False) -> None:
@@ -205,7 +220,7 @@ class PostgresStore(SQLStore, TaskStore):
                     async with pool.connection() as connection:
                         is_connected = True
                         async with _replaced_if_read_only(driver, connection), connection.transaction():
-                            result = await self._play(connection, program)
+                            result = await self._play(own(connection), program)
                             is_committing = True
                 except (driver.OperationalError, driver.errors.IdleInTransactionSessionTimeout) as error:
                     left -= is_connected
@@ -216,52 +231,41 @@ class PostgresStore(SQLStore, TaskStore):
                 else:
                     return result
 
-    async def _play(self, connection: Any, program: Program[T]) -> T:
+    async def _play(self, runs: Runs, program: Program[T]) -> T:
         """Run moves, statement by statement."""
-        cursor = connection.cursor()
-        [(now_us,)] = await (await cursor.execute(_STATEMENTS["now"])).fetchall()
+        [(now_us,)] = await runs(_STATEMENTS["now"], [()])
         running = program(now_us)
         try:
             name, arguments = next(running)
             while True:
-                runs = [_as_json(arguments)] if isinstance(arguments, Together) else arguments
-                rows = await _rows_of(cursor, _STATEMENTS[name], runs)
-                name, arguments = running.send(rows)
+                each = [_as_json(arguments)] if isinstance(arguments, Together) else arguments
+                name, arguments = running.send(await runs(_STATEMENTS[name], each))
         except StopIteration as end:
             return end.value  # type: ignore[no-any-return]  # the generator's own type says it
 
     async def _put_with(self, connection: Any, tasks: Sequence[NewTask]) -> list[bool | Duplicate]:
-        """Put tasks through the user's ``psycopg.AsyncConnection``; other processes notice at their next poll."""
-        driver = driver_for(type(self).__name__)
-        if not isinstance(connection, driver.AsyncConnection):
-            raise TypeError(f"connection must be a psycopg.AsyncConnection, got {connection!r}")
-        _check_transaction(driver, connection)
-        cursor = partial(driver.AsyncRawCursor, row_factory=driver.rows.tuple_row)  # not the connection's
-        return await self._put_on(connection, cursor, tasks)
-
-    async def _put_on(
-        self, connection: Any, cursor: Callable[[Any], Any], tasks: Sequence[NewTask]
-    ) -> list[bool | Duplicate]:
-        raw = _RawConnection(connection, cursor)
+        """Put tasks in the open transaction of a user's connection, whose kinds ``postgres_connections.py`` knows."""
         with self._translated():
-            return await self._play(raw, lambda now_us: moves.put(now_us, tasks))
+            return await self._put_on(await transaction(driver_for(type(self).__name__), connection), tasks)
+
+    async def _put_on(self, runs: Runs, tasks: Sequence[NewTask]) -> list[bool | Duplicate]:
+        """Put tasks in a transaction of a user, whose commit notifies other processes, unless another one just has."""
+        answers = await self._play(runs, lambda now_us: moves.put(now_us, tasks))
+        if True in answers and (now := time.monotonic()) >= self._told_by_user + _NOTIFY_USER_SECONDS:
+            self._told_by_user = now
+            await runs(f"notify {_CHANNEL}", [()])
+        return answers
 
     async def _make_schema(self, driver: Any) -> None:
         async with await driver.AsyncConnection.connect(self._conninfo) as connection:
             await connection.execute(f"select pg_advisory_xact_lock({_LOCK})")
-            found = await (await connection.execute("select to_regclass('durable_schema')")).fetchone()
-            if found == (None,):
+            versions = await _versions_of(connection)
+            if versions is None:
                 if not self._is_creating:
                     raise StoreUnavailableError(repr(self), "the database has no durable tasks")
-                await connection.execute(
-                    "create table durable_schema (version integer not null, least integer not null)"
-                )
-            versions = await (await connection.execute("select version, least from durable_schema")).fetchone()
-            for step in lacking(repr(self), _SCHEMA, *(versions or (0, 0)), create=self._is_creating):
-                for statement in step.statements:
-                    await connection.execute(statement)
-                await connection.execute("delete from durable_schema")
-                await connection.execute("insert into durable_schema values (%s, %s)", (step.version, step.least))
+                await connection.execute(_VERSIONS)
+            for statement in upgrade(repr(self), _SCHEMA, versions, create=self._is_creating):
+                await connection.execute(statement)
 
     async def _notify(self, pool: Any) -> None:
         """Notify other processes once for several quick changes; also if the store closes meanwhile."""
@@ -297,87 +301,37 @@ class PostgresStore(SQLStore, TaskStore):
         driver = driver_for(type(self).__name__)
         try:
             yield
-        except driver.Error as error:
+        except errors_of(driver) as error:
+            cause = getattr(error, "orig", None) or error  # SQLAlchemy's contains the driver's
+            state = getattr(cause, "sqlstate", None)
+            if state == FAILED:
+                raise ValueError(_FAILED) from error
             remedy = (
                 ": another transaction has long held what this one needs, as after a put into the same lane; end it"
-                if error.sqlstate == _LOCK_NOT_AVAILABLE
+                if state == _LOCK_NOT_AVAILABLE
                 else ""
             )
-            raise StoreUnavailableError(repr(self), f"{type(error).__name__}: {error}".strip() + remedy) from error
+            raise StoreUnavailableError(repr(self), f"{type(cause).__name__}: {cause}".strip() + remedy) from error
 
 
-async def _rows_of(cursor: Any, statement: str, runs: Sequence[Any]) -> list[tuple[Any, ...]]:
-    """Run a statement once for each of its arguments, all in one round trip, and return the rows."""
-    if not runs:
-        return []
-    if len(runs) == 1:
-        await cursor.execute(statement, runs[0])
-    else:
-        await cursor.executemany(statement, runs, returning=True)  # in a pipeline
-    rows: list[tuple[Any, ...]] = []
-    is_left: bool | None = True
-    while is_left:
-        if cursor.description is not None:
-            rows += await cursor.fetchall()
-        is_left = cursor.nextset()
-    return rows
+def migration_sql(store: str = "the store", versions: tuple[int, int] | None = None) -> str:
+    """Return the SQL that brings a database from some versions, or from nothing, to this release."""
+    statements = upgrade(store, _SCHEMA, versions)
+    lock = f"select pg_advisory_xact_lock({_LOCK})"
+    return script("begin", lock, _VERSIONS, *statements, "commit") if statements else ""
+
+
+async def _versions_of(connection: Any) -> tuple[int, int] | None:
+    """Return the versions of a schema; None if there is none."""
+    found = await (await connection.execute("select to_regclass('durable_schema')")).fetchone()
+    if found == (None,):
+        return None
+    return await (await connection.execute("select version, least from durable_schema")).fetchone() or (0, 0)
 
 
 def _as_json(arguments: Together) -> tuple[Any, ...]:
     """Return the arguments of a statement that takes rows as a JSON list, with bytes in hex."""
     return json.dumps(arguments.rows, default=bytes.hex), *arguments.rest
-
-
-class _RawConnection:
-    """A connection of the user, with cursors that take $1, $2, ... as placeholders."""
-
-    def __init__(self, connection: Any, cursor: Any) -> None:
-        self._connection = connection
-        self._cursor = cursor
-
-    def cursor(self) -> Any:
-        return self._cursor(self._connection)
-
-
-class _BlockingCursor:
-    """A blocking cursor with the methods of an asynchronous one, which never wait for the event loop."""
-
-    def __init__(self, driver: Any, connection: Any) -> None:
-        self._cursor = driver.RawCursor(connection, row_factory=driver.rows.tuple_row)
-        self.nextset = self._cursor.nextset
-
-    @property
-    def description(self) -> Any:
-        return self._cursor.description
-
-    async def execute(self, *args: Any) -> _BlockingCursor:
-        self._cursor.execute(*args)
-        return self
-
-    async def executemany(self, *args: Any, returning: bool) -> None:
-        self._cursor.executemany(*args, returning=returning)
-
-    async def fetchall(self) -> list[tuple[Any, ...]]:
-        return self._cursor.fetchall()  # type: ignore[no-any-return]  # by its row factory
-
-
-def _check_transaction(driver: Any, connection: Any) -> None:
-    """Refuse a connection without an open transaction that can go on."""
-    status = connection.info.transaction_status
-    if status == driver.pq.TransactionStatus.INERROR:
-        raise ValueError(
-            "connection must have an open transaction, and a statement of this one has failed: roll it back"
-        )
-    if status != driver.pq.TransactionStatus.INTRANS:
-        raise ValueError("connection must have an open transaction: put within its transaction block")
-
-
-def _driver_connection(connection: Any) -> Any:
-    """Return the driver's connection that one of SQLAlchemy, its ``Session``, or Django contains, or a connection itself."""
-    inner = getattr(connection, "connection", None)
-    if callable(inner):  # a Session
-        inner = inner().connection
-    return connection if inner is None else getattr(inner, "driver_connection", inner)
 
 
 async def _limit(connection: Any) -> None:

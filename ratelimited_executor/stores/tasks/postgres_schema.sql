@@ -113,6 +113,7 @@ alter table durable_repetitions add column definition text not null default ''; 
 alter table durable_repetitions add column is_saved smallint not null default 0;  -- 0 if code declares it
 alter table durable_repetitions add column until_us bigint default 0;  -- the end of its pause; 0 if there is none, null if it has no end
 alter table durable_repetitions add column changed_us bigint not null default 0;  -- when users saved, paused, resumed or skipped it last
+create index durable_changed on durable_repetitions (changed_us) where changed_us > 0;
 
 -- version: 7, for processes that know 1 or later
 alter table durable_tasks add column saved bytea;  -- the state that an attempt has saved

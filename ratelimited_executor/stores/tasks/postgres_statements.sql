@@ -48,7 +48,7 @@ with fresh as (
         (value ->> 6)::bigint, (value ->> 7)::bigint, (value ->> 8)::bigint, (value ->> 9)::smallint, (value ->> 10)::bigint,
         (value ->> 11)::double precision, value ->> 12, (value ->> 13)::smallint, value ->> 14, value ->> 15,
         (value ->> 16)::smallint, decode(value ->> 17, 'hex')
-    from json_array_elements($1::json) with ordinality as listed (value, position)
+    from json_array_elements($1::text::json) with ordinality as listed (value, position)  -- users' connections may encode json
     where $2::bigint is not null
     order by position
     on conflict (id) do nothing

@@ -20,7 +20,15 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
 from ratelimited_executor._core.durable.pauses import ENDED
-from ratelimited_executor._core.durable.tasks import SIZE_MAX, Beat, Claims, Durability, DurableState, LaneRow
+from ratelimited_executor._core.durable.tasks import (
+    SIZE_MAX,
+    Beat,
+    Claims,
+    Durability,
+    DurableState,
+    LaneRow,
+    backlog_rows,
+)
 from ratelimited_executor._forks import check_process
 from ratelimited_executor._redis.client import client_of
 from ratelimited_executor._redis.refusals import remedy_of
@@ -58,6 +66,7 @@ if TYPE_CHECKING:
 
     from ratelimited_executor._core.durable.pauses import Pause, PauseRow
     from ratelimited_executor._core.durable.tasks import (
+        BacklogRow,
         ChangedRepetition,
         Claim,
         Claimed,
@@ -319,6 +328,18 @@ class RedisStore(TaskStore):
 
     async def counts(self) -> dict[DurableState, int]:
         return dict(zip(DurableState, await self._run("counts"), strict=True))
+
+    async def backlog(self) -> list[BacklogRow]:
+        """Count tasks, a thousand at a time, so they may change in between."""
+        parts = []
+        for state in (DurableState.READY, DurableState.BEHIND, DurableState.DEAD):
+            after, is_more = b"", True
+            while is_more:
+                after, *found = await self._run("backlog", int(state), after)
+                is_more = bool(after)
+                for queue, function, count, due_us in zip(*[iter(found)] * 4, strict=True):
+                    parts.append((queue.decode(), function.decode().partition(" ")[2], int(state), count, due_us))
+        return backlog_rows(parts)
 
     async def lanes(self, *, limit: int = 100) -> list[LaneRow]:
         answer = await self._run("lanes", limit)

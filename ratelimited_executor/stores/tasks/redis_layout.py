@@ -144,6 +144,7 @@ _FIELDS: Final[dict[str, dict[str, Any]]] = {
     "ended": {"ids": tuple},
     "history": {"before": int, "limit": int},
     "counts": {},
+    "backlog": {"state": int, "after": bytes},
     "lanes": {"limit": int},
 }  # fmt: skip
 _ARGUMENTS: Final = {name: make_dataclass(name, fields.items(), slots=True) for name, fields in _FIELDS.items()}

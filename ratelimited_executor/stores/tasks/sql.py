@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from ratelimited_executor._core.durable.pauses import Pause, PauseRow
     from ratelimited_executor._core.durable.tasks import (
+        BacklogRow,
         Beat,
         ChangedRepetition,
         Claim,
@@ -180,6 +181,9 @@ class SQLStore(TaskStore):
 
     async def counts(self) -> dict[DurableState, int]:
         return await self._run(lambda _: moves.counts(), caller=Caller.READER)
+
+    async def backlog(self) -> list[BacklogRow]:
+        return await self._run(lambda _: moves.backlog(), caller=Caller.READER)
 
     async def lanes(self, *, limit: int = 100) -> list[LaneRow]:
         return await self._run(lambda _: moves.lanes(limit), caller=Caller.READER)

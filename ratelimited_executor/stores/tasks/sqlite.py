@@ -16,7 +16,7 @@ from ratelimited_executor.stores.sqlite_file import SQLiteFile, driver, is_mende
 from ratelimited_executor.stores.tasks import moves
 from ratelimited_executor.stores.tasks.moves import Together
 from ratelimited_executor.stores.tasks.sql import Caller, SQLStore
-from ratelimited_executor.stores.tasks.statements import lacking, numbered, read_schema, read_statements
+from ratelimited_executor.stores.tasks.statements import numbered, read_schema, read_statements, script, upgrade
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-__all__ = ["SQLiteStore"]
+__all__ = ["SQLiteStore", "migration_sql"]
 
 _US: Final = 1_000_000
 _NOT_OPEN: Final = "it is not open: enter DurableTasks with 'async with' first"
@@ -40,10 +40,11 @@ _BUSY_WITH_USER: Final = (
     ": another connection is writing, or has written since the transaction began to read: begin it by BEGIN IMMEDIATE, and give "
     "the connection a busy timeout"
 )
-_HAS_CANCELLED: Final = (  # or paused; and a number that differs once a repetition has been changed
+_HAS_CANCELLED: Final = (  # or paused; and when a repetition was changed last
     "select exists (select 1 from durable_tasks where state = 3 and is_cancelled = 1) or exists (select 1 from durable_pauses), "
-    "(select sum(changed_us % 4294967296) from durable_repetitions)"
+    "(select max(changed_us) from durable_repetitions where changed_us > 0)"
 )
+_VERSIONS: Final = "create table if not exists durable_schema (version integer not null, least integer not null) strict"
 _SCHEMA: Final = read_schema("sqlite_schema.sql")
 _STATEMENTS: Final = {
     name: numbered(text) for name, text in read_statements("statements.sql", "sqlite_statements.sql").items()
@@ -79,7 +80,7 @@ class SQLiteStore(SQLiteFile, SQLStore, TaskStore):
         self._turn = asyncio.Lock()
         self._reader: _Reader | None = None
         self._seen_version: int | None = None
-        self._seen_changes: int | None = None
+        self._changed_us: int | None = None  # of repetitions, as seen last
 
     def twin(self) -> SQLiteStore:
         """Return another store over the same file, for another event loop."""
@@ -103,6 +104,18 @@ class SQLiteStore(SQLiteFile, SQLStore, TaskStore):
         except BaseException:  # a cancellation here must not leave the file open
             await self.aclose()
             raise
+
+    async def migration(self) -> str:
+        """Return the SQL that brings the file to this release, or creates its tables; empty if nothing is missing."""
+        with self._translated():
+            if not self._path.is_file():
+                return migration_sql(repr(self))
+            connection = driver().Connection(str(self._path), driver().SQLITE_OPEN_READWRITE)
+            try:
+                is_there = any(connection.execute("select 1 from sqlite_schema where name = 'durable_schema'"))
+                return migration_sql(repr(self), _versions_of(connection) if is_there else None)
+            finally:
+                connection.close()
 
     async def wait(self, timeout: float) -> int:
         loop = asyncio.get_running_loop()
@@ -166,9 +179,9 @@ class SQLiteStore(SQLiteFile, SQLStore, TaskStore):
             [(version,)] = self._connection.execute("pragma data_version")
             is_changed = version != self._seen_version
             if is_changed:  # also while a cancelled task still runs
-                [(has_cancelled, changes)] = self._connection.execute(_HAS_CANCELLED)
-                self._cancel_count += has_cancelled or changes != self._seen_changes
-                self._seen_changes = changes
+                [(has_cancelled, changed_us)] = self._connection.execute(_HAS_CANCELLED)
+                self._cancel_count += has_cancelled or changed_us != self._changed_us
+                self._changed_us = changed_us
         self._seen_version = version
         return bool(is_changed)
 
@@ -184,15 +197,9 @@ class SQLiteStore(SQLiteFile, SQLStore, TaskStore):
     def _prepare(self, connection: Any) -> None:
         connection.execute("begin immediate")
         try:
-            connection.execute(
-                "create table if not exists durable_schema (version integer not null, least integer not null) strict"
-            )
-            found = connection.execute("select version, least from durable_schema").fetchall()
-            for step in lacking(repr(self), _SCHEMA, *(found[0] if found else (0, 0)), create=self._is_creating):
-                for statement in step.statements:
-                    connection.execute(statement)
-                connection.execute("delete from durable_schema")
-                connection.execute("insert into durable_schema values (?, ?)", (step.version, step.least))
+            connection.execute(_VERSIONS)
+            for statement in upgrade(repr(self), _SCHEMA, _versions_of(connection), create=self._is_creating):
+                connection.execute(statement)
             connection.execute("commit")
         except BaseException:
             if connection.in_transaction:
@@ -231,6 +238,18 @@ class _Reader(SQLiteFile):
 
     def _prepare(self, connection: Any) -> None:
         connection.execute("pragma query_only = on")
+
+
+def migration_sql(store: str = "the store", versions: tuple[int, int] | None = None) -> str:
+    """Return the SQL that brings a file from some versions, or from nothing, to this release."""
+    statements = upgrade(store, _SCHEMA, versions)
+    begin = ("pragma journal_mode = wal", "begin immediate")
+    return script(*begin, _VERSIONS, *statements, "commit") if statements else ""
+
+
+def _versions_of(connection: Any) -> tuple[int, int] | None:
+    found = connection.execute("select version, least from durable_schema").fetchall()
+    return found[0] if found else None
 
 
 def _play(cursor: Any, program: Moves[T]) -> T:

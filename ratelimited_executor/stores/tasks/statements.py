@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 
 from ratelimited_executor.exceptions import StoreUnavailableError
 
-__all__ = ["SchemaStep", "Together", "lacking", "numbered", "read_schema", "read_statements", "read_text"]
+__all__ = ["SchemaStep", "Together", "lacking", "numbered", "read_schema", "read_statements", "read_text", "script", "upgrade"]  # fmt: skip
 
 _ARGUMENT: Final = re.compile(r"\$(\d+)")
 _COMMENT: Final = re.compile(r"--.*$", re.MULTILINE)
@@ -78,6 +78,29 @@ def lacking(
             "that puts or runs tasks, which updates them",
         )
     return missing
+
+
+def upgrade(
+    store: str, steps: tuple[SchemaStep, ...], versions: tuple[int, int] | None, *, create: bool = True
+) -> list[str]:
+    """Return the statements that bring the database of a store to this release; none if nothing is missing.
+
+    Args:
+        store: the store, for errors.
+        steps: those of this release.
+        versions: the row of ``durable_schema``, which exists; None if it is empty.
+        create: as for :func:`lacking`.
+    """
+    missing = lacking(store, steps, *(versions or (0, 0)), create=create)
+    if not missing:
+        return []
+    version = f"insert into durable_schema values ({missing[-1].version}, {missing[-1].least})"  # noqa: S608  # numbers of ours
+    return [*(each for step in missing for each in step.statements), "delete from durable_schema", version]
+
+
+def script(*statements: str) -> str:
+    """Return statements as a text for a client of the database."""
+    return "".join(f"{statement};\n" for statement in statements)
 
 
 def read_text(file: str, package: str = __package__) -> str:

@@ -268,3 +268,9 @@ union all select 3, (select count(*) from durable_tasks where state = 3)
 union all select 4, (select count(*) from durable_tasks where state = 4 and version >= 0)
 union all select 5, (select count(*) from durable_tasks where state = 5)
 union all select 6, (select count(*) from durable_tasks where state = 4 and version < 0)
+
+-- name: backlog
+-- each by the index of its state
+select queue, name, 1, count(*), min(due_us) from durable_tasks where state = 1 group by queue, name
+union all select queue, name, 2, count(*), min(due_us) from durable_tasks where state = 2 group by queue, name
+union all select queue, name, 5, count(*), min(due_us) from durable_tasks where state = 5 group by queue, name

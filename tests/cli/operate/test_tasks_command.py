@@ -4,7 +4,9 @@ import asyncio
 import io
 import json
 import re
+import sys
 
+import apsw
 import pytest
 from click.testing import CliRunner
 from rich.console import Console
@@ -15,6 +17,7 @@ from ratelimited_executor._runtime.time.clock import SystemClock
 from ratelimited_executor.cli.commands import cli
 from ratelimited_executor.cli.operate.tasks_view import StorePicture, draw_tasks, tasks_fields
 from ratelimited_executor.durable import DurableTasks, PostgresStore, RedisStore, SQLiteStore
+from ratelimited_executor.stores.tasks import postgres, sqlite
 
 
 @pytest.fixture
@@ -203,9 +206,10 @@ def test_repetitions_are_saved_and_operated(path):
     assert ('[["a",1],{}]', 2, 3.0, "l") == tuple(definition[name] for name in ("body", "version", "priority", "lane"))
     assert 0 == run(path, *save, "--period", "1h", "--arguments", '{"to": "b"}', "--expires", "5m")[0]
     assert ('[[],{"to":"b"}]', "every 1h") == (found()["definition"]["body"], found()["times"])
-    assert 0 == run(path, "--pause-repetition", "mine", "--until", "2999-01-31T18:00+01:00")[0]
+    status, out, _ = run(path, "--pause-repetition", "mine", "--until", "2999-01-31T18:00+01:00")
+    assert status == 0
+    assert "paused, ends in" in out
     assert (True, "2999-01-31T17:00:00+00:00") == (found()["paused"], found()["until"])
-    assert "paused, ends in" in run(path, "--repetitions")[1]
     assert (0, 1) == (run(path, "--resume-repetition", "mine")[0], run(path, "--resume-repetition", "mine")[0])
     before = counts(path)["behind"]
     assert 0 == run(path, "--run-repetition", "mine")[0]
@@ -231,6 +235,30 @@ async def test_removing_a_repetition_that_is_declared_is_told(path):
             await asyncio.sleep(0.01)
         status, _, error = await asyncio.to_thread(run, path, "--remove-repetition", "daily")
     assert (0, "--remove-repetition: a running process declares 'daily', and will put it back\n") == (status, error)
+
+
+@pytest.mark.real_time("the command runs in a thread, beside a process that runs tasks")
+async def test_running_process_places_what_the_command_saves(path):
+    """A process whose next look is an hour away places a saved repetition, drops it in a pause and places it again at once."""
+    tasks = DurableTasks(SQLiteStore(path), lease=3600)
+
+    @tasks.task
+    async def report(): ...
+
+    async def until(is_waiting):
+        async with asyncio.timeout(60):
+            while [is_waiting] != [row.next_us is not None for row in await tasks.repetitions()]:
+                await asyncio.sleep(0.01)
+
+    async with RateLimitedExecutor("x") as executor, tasks.running(executor):
+        save = ("--save-repetition", "mine", "--function", "report", "--cron", "0 9 1 1 *")
+        for options, is_waiting in (
+            (save, True),
+            (("--pause-repetition", "mine"), False),
+            (("--resume-repetition", "mine"), True),
+        ):
+            assert 0 == (await asyncio.to_thread(run, path, *options))[0]
+            await until(is_waiting)
 
 
 def test_dead_letters_are_put_back_and_tasks_cancelled(path):
@@ -417,3 +445,66 @@ def test_time_after_the_last_year_is_shown_as_its_end(tmp_path):
     asyncio.run(fill())
     [row] = json.loads(run(str(file), "--json", "--state", "scheduled")[1])["tasks"]
     assert "9999-12-31T23:59:59+00:00" == row["due"]
+
+
+def test_store_is_migrated_without_a_service(tmp_path, monkeypatch):
+    """``--sql`` prints what is missing and changes nothing, ``--migrate`` does it; afterwards nothing is missing."""
+    file = str(tmp_path / "tasks.db")
+    whole = run("sqlite", "--sql")[1]
+    assert (0, whole) == run(file, "--sql")[:2]
+    assert not (tmp_path / "tasks.db").exists()
+    with monkeypatch.context() as older:
+        older.setattr(sqlite, "_SCHEMA", sqlite._SCHEMA[:2])
+        execute(file, run("sqlite", "--sql")[1])
+    assert "start a process of this release" in run(file)[2]
+    status, sql, _ = run(file, "--sql")
+    assert (0, True, False) == (status, "durable_unique" in sql, "create table durable_tasks" in sql)
+    execute(file, sql)
+    assert "-- nothing is missing" == run(file, "--sql")[1].strip()
+    assert (0, 0) == (run(file)[0], run(file, "--migrate")[0])
+    for name, how in (("other.db", whole), ("new.db", None)):
+        made = str(tmp_path / name)
+        if how is not None:
+            execute(made, how)
+        assert (0, "-- nothing is missing\n") == (run(made, "--migrate")[0], run(made, "--sql")[1])
+
+
+def execute(file, sql):
+    """Execute statements on a file."""
+    connection = apsw.Connection(file)
+    connection.execute(sql).fetchall()
+    connection.close()
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there is no server to start")
+def test_database_is_migrated_by_its_own_sql(postgresql, monkeypatch):
+    """What ``--sql`` prints for PostgreSQL makes an older store and a new one fit for this release."""
+    import psycopg
+
+    def store(name):
+        with psycopg.connect(postgresql, autocommit=True) as connection:
+            connection.execute(f"drop database if exists {name} with (force)")
+            connection.execute(f"create database {name}")
+        return postgresql.replace("/postgres?", f"/{name}?")
+
+    old, new = store("migrated"), store("made")
+    with monkeypatch.context() as older:
+        older.setattr(postgres, "_SCHEMA", postgres._SCHEMA[:2])
+        part = run("postgresql", "--sql")[1]
+    with psycopg.connect(old, autocommit=True) as connection:
+        connection.execute(part)
+    assert 2 == run(new)[0]
+    assert run("postgresql", "--sql")[1] == run(new, "--sql")[1]
+    assert "create table durable_tasks" not in run(old, "--sql")[1]
+    for url in (old, new):
+        with psycopg.connect(url, autocommit=True) as connection:
+            connection.execute(run(url, "--sql")[1])
+        assert (0, "-- nothing is missing") == (run(url)[0], run(url, "--sql")[1].strip())
+
+
+def test_options_of_a_migration_fit_together():
+    """``--wait`` needs ``--migrate``, stores without a schema have no SQL, and a store that stays away is an error."""
+    assert "--wait needs --migrate" in run("tasks.db", "--wait", "1s")[2]
+    assert "--sql needs a store in SQLite or PostgreSQL" in run("redis://localhost", "--sql")[2]
+    status, _, error = run("postgresql://127.0.0.1:1/none?connect_timeout=1", "--migrate", "--wait", "50ms")
+    assert (2, True) == (status, "trying again" in error or "PostgresStore" in error)

@@ -133,7 +133,7 @@ async def test_wrong_questions_are_refused(tasks, ask, error, words):
 async def test_put_many_splits_transactions_by_their_bytes(tasks, note, monkeypatch):
     """A transaction of ``put_many`` has at most a thousand tasks, and at most eight mebibytes of arguments."""
     batches, put = [], tasks.store.put
-    monkeypatch.setattr(tasks.store, "put", lambda some: (batches.append(len(some)), put(some))[1])
+    monkeypatch.setattr(tasks.store, "put", lambda some, **_: (batches.append(len(some)), put(some))[1])
     async with tasks:
         await tasks.put_many([note.new("x" * 250_000) for _ in range(70)])
         await tasks.put_many(note.new(n) for n in range(1001))

@@ -135,6 +135,23 @@ async def test_pause_with_an_end_needs_nobody_to_end_it(store):
     assert 2 <= len(times) <= 3
 
 
+@pytest.mark.virtual_time(start_wall=datetime(2026, 10, 24, 12, tzinfo=UTC).timestamp())
+async def test_pause_may_end_at_an_occurrence_while_clocks_change(store):
+    """An occurrence that is due when a pause ends is placed: the first 01:30 of the day on which the clocks go back."""
+    process, operator = Process(store, lease=3600), DurableTasks(store)
+    end = datetime(2026, 10, 25, 0, 30, tzinfo=UTC)
+    async with operator:
+        await operator.save_repetition("note", "tick", cron="30 1 * * *", tz="Europe/London")
+        await operator.pause_repetition("note", until=end)
+        running = asyncio.ensure_future(process.run(36 * 3600))
+        await asyncio.sleep(1)
+        [row] = await operator.repetitions()
+        assert end.timestamp() == row.next_us / 1e6
+        began = wall(store) - asyncio.get_running_loop().time()
+        await running
+    assert [end.timestamp()] == [pytest.approx(began + when, abs=0.01) for _, when in process.ran]
+
+
 async def test_next_one_is_skipped(store):
     """The next occurrence is dropped, and the one after it runs at its time."""
     process, operator = Process(store), DurableTasks(store)

@@ -77,7 +77,7 @@ class Program:
         has_history = self.seed % 7 == 3
         for owner in OWNERS[1:3]:
             yield from self._both("join", owner, self._lease_of(owner))
-        for _ in range(count):
+        for step in range(count):
             kind = self.draw.choices(
                 (
                     "put",
@@ -133,6 +133,8 @@ class Program:
                 yield from self._both("history", before=ended[-1].number if ended else 1, limit=3)
                 yield from self._both("ended", self._some_ids())
             check_lanes(rows)
+            if step % 10 == 9:  # some calls of a store in Redis
+                yield from self._both("backlog")
 
     def _lease_of(self, owner: str) -> int:
         return HASTY_LEASE if self.is_hasty else LEASES[owner]

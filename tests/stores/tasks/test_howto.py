@@ -25,7 +25,7 @@ BLOCKS = re.findall(r"^```python\n(.*?)^```$(?:\n+^```text\n(.*?)^```$)?", TEXT,
 )
 
 
-@pytest.mark.parametrize(("code", "output"), BLOCKS, ids=["postgres", "sqlite"])
+@pytest.mark.parametrize(("code", "output"), BLOCKS, ids=["psycopg", "asyncpg", "sqlalchemy", "sqlite", "blocking"])
 def test_program_of_the_page_prints_what_it_says(code, output, database, tmp_path, monkeypatch, capsys):
     """The programs of the page print what it shows, on a server of the test, or with SQLite in virtual time."""
     monkeypatch.chdir(tmp_path)

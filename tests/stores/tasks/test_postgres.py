@@ -3,9 +3,7 @@
 import asyncio
 import re
 import sys
-import threading
 import traceback
-from types import SimpleNamespace
 
 import pytest
 
@@ -30,8 +28,7 @@ from ratelimited_executor._core.durable.tasks import (
     Turns,
     UniqueKey,
 )
-from ratelimited_executor._runtime.time.clock import SystemClock
-from ratelimited_executor.durable import DurableTasks, PostgresStore
+from ratelimited_executor.durable import PostgresStore
 from ratelimited_executor.stores.tasks import moves, postgres
 
 from tests.core.test_urls import PASSWORDS, holds
@@ -116,46 +113,6 @@ async def test_put_in_the_transaction_of_the_user(opened, database):
             await end()
             [row, _] = await store.find(["x", "y"])
             assert there == (None if row is None else row.state)
-
-
-@pytest.mark.parametrize("wrapped", ["itself", "django", "sqlalchemy", "session"])
-def test_put_in_the_transaction_of_blocking_code(database, wrapped):
-    """A put without asyncio joins the transaction of a blocking connection, also of one inside others, and needs no thread."""
-    store = PostgresStore(database.url)
-    asyncio.run(made(store))
-    send = DurableTasks(store).task(name="send")(print)
-    with psycopg.connect(database.url, row_factory=psycopg.rows.dict_row) as connection:
-        fairy = SimpleNamespace(driver_connection=connection)
-        handed = {
-            "itself": connection,
-            "django": SimpleNamespace(connection=connection, vendor="postgresql"),
-            "sqlalchemy": SimpleNamespace(connection=fairy),
-            "session": SimpleNamespace(connection=lambda: SimpleNamespace(connection=fairy)),
-        }[wrapped]
-        connection.autocommit = True
-        with pytest.raises(ValueError, match="connection must have an open transaction"):
-            send.put_sync(1, connection=handed)
-        connection.autocommit = False
-        with pytest.raises(TypeError, match=r"connection must be a psycopg.Connection, or one of SQLAlchemy or Django"):
-            send.put_sync(1, connection=object())
-        count = threading.active_count()
-        for end, there in ((connection.rollback, 0), (connection.commit, 1)):
-            assert send.put_sync(1, id="x", lane="l", connection=handed).created
-            end()
-            [(found,)] = database.connection.execute("select count(*) from durable_tasks").fetchall()
-            assert there == found
-        assert not send.put_sync(1, id="x", lane="l", connection=handed).created
-        with pytest.raises(psycopg.errors.UndefinedTable):
-            connection.execute("select * from nothing")
-        with pytest.raises(ValueError, match="a statement of this one has failed: roll it back"):
-            send.put_sync(2, connection=handed)
-        assert count == threading.active_count()
-
-
-async def made(store):
-    """Make the tables of a store."""
-    await store.open(SystemClock())
-    await store.aclose()
 
 
 def interrupted(program, before, work):

@@ -26,7 +26,7 @@ from ratelimited_executor._core.durable.tasks import (
     UniqueKey,
 )
 from ratelimited_executor._runtime.time.clock import SystemClock
-from ratelimited_executor.durable import DurableTasks, SQLiteStore
+from ratelimited_executor.durable import DurableTasks, PutSummary, SQLiteStore
 from ratelimited_executor.exceptions import StoreUnavailableError
 from ratelimited_executor.stores import sqlite_file
 from ratelimited_executor.stores.tasks import moves, sqlite
@@ -183,7 +183,8 @@ async def test_put_in_the_transaction_of_blocking_code(opened, tmp_path, is_open
     """A put without asyncio joins the transaction of a connection, whether the store is open or not."""
     store = await opened()
     await store.put([task("w")])
-    send = DurableTasks(store if is_open else SQLiteStore(tmp_path / "tasks.db")).task(name="send")(print)
+    tasks = DurableTasks(store if is_open else SQLiteStore(tmp_path / "tasks.db"))
+    send = tasks.task(name="send")(print)
     other = apsw.Connection(str(tmp_path / "other.db"))
     other.execute("begin immediate")
 
@@ -198,11 +199,27 @@ async def test_put_in_the_transaction_of_blocking_code(opened, tmp_path, is_open
         for end in ("rollback", "commit"):
             connection.execute("begin immediate")
             assert send.put_sync(1, id="x", connection=connection).created
+            many = tasks.put_many_sync((send.new(n, id=f"{n}") for n in range(1500)), connection=connection)
+            assert PutSummary(1500) == many
             connection.execute(end)
         connection.close()
 
     await asyncio.to_thread(work)
     assert DurableState.READY is (await store.find(["x"]))[0].state
+    assert 1502 == (await store.counts())[DurableState.READY]
+
+
+async def test_many_are_put_in_one_transaction_of_the_user(opened, tmp_path):
+    """All chunks of ``put_many`` are rolled back, or committed, with the user's transaction."""
+    tasks = DurableTasks(store := await opened())
+    send = tasks.task(name="send")(print)
+    connection = apsw.Connection(str(tmp_path / "tasks.db"))
+    for end, count in (("rollback", 0), ("commit", 1500)):
+        connection.execute("begin immediate")
+        assert PutSummary(1500) == await tasks.put_many((send.new(n) for n in range(1500)), connection=connection)
+        connection.execute(end)
+        assert count == (await store.counts())[DurableState.READY]
+    connection.close()
 
 
 async def test_nothing_is_made_before_it_is_opened_and_use_after_the_end_is_an_error(tmp_path, clock):

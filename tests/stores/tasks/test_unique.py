@@ -9,6 +9,7 @@ import psycopg
 import pytest
 
 from ratelimited_executor._core.durable.table import REMEMBERED_US
+from ratelimited_executor.stores.tasks.redis_layout import KEYS
 from ratelimited_executor._core.durable.tasks import (
     Claim,
     Duplicate,
