@@ -101,7 +101,7 @@ async def test_arguments_arrive_as_they_are_annotated(tasks, app, client):
         named = await web.post("/tasks", json={"function": "bill", "arguments": {"items": items, "due": "2026-03-04"}})
         listed = await web.post("/tasks", json={"function": "bill", "version": 2, "arguments": [items, None]})
         assert [named.status_code, listed.status_code] == [201, 201]
-        loaded = [tasks.functions["bill", 2].load(row.body) for row in await tasks.rows()]
+        loaded = [tasks.functions["bill", 2].load(row.body)[:2] for row in await tasks.rows()]
         assert loaded[0] == ([], {"items": [Item("pen", 1.5)], "due": date(2026, 3, 4)})
         assert loaded[1] == ([[Item("pen", 1.5)], None], {})
 

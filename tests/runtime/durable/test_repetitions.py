@@ -83,7 +83,7 @@ async def test_function_of_these_tasks_is_checked_and_has_its_options(store):
         ref = await tasks.run_repetition("mail")
         row = await ref.row()
     assert (3.0, "mail", True) == (row.priority, row.name, ref.created)
-    assert ([day], {}) == mail.load(row.body)
+    assert ([day], {}) == mail.load(row.body)[:2]
 
 
 @pytest.mark.parametrize("is_saved", [True, False])

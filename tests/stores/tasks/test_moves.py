@@ -106,6 +106,26 @@ BROKEN = {
 }
 
 
+# The program that finds it, if not one of the first.
+FOUND_BY = {
+    "an end without its token": 79,
+    "a retry without its token": 79,
+    "a release without its token": 23,
+    "claims that nobody gives back": 9,
+    "claims that go to the next owner without their tokens": 32,
+    "lanes that go on over a dead letter": 9,
+    "a unique key that keeps its first task": 42,
+    "a period that ends with its task": 48,
+    "a debounced task that expires as if it were not": 131,
+    "a state of what is not claimed": 31,
+    "the least important first": 19,
+    "paused tasks that anyone revives": 43,
+    "tasks that stay paused": 53,
+    "repetitions that stay paused": 25,
+    "repetitions that cannot be paused": 15,
+}
+
+
 @pytest.mark.parametrize("name", BROKEN)
 def test_a_rule_that_is_broken_is_found(name, monkeypatch):
     """Each rule that is broken on purpose is found by one of the programs above."""
@@ -113,7 +133,7 @@ def test_a_rule_that_is_broken_is_found(name, monkeypatch):
     text = TEXTS[statement]
     assert old in text
     monkeypatch.setitem(sqlite._STATEMENTS, statement, numbered(text.replace(old, new)))
-    for seed in range(150):
+    for seed in [FOUND_BY.get(name, 0), *range(150)]:
         try:
             run(Program(seed, is_hasty=seed % 2 == 0), 60, InMemory().call)
         except (AssertionError, apsw.ConstraintError, KeyError):
