@@ -41,6 +41,7 @@ _NAME: Final = f"{_PREFIX}.name"
 _RESULT: Final = f"{_PREFIX}.result"
 _KEY: Final = f"{_PREFIX}.key"
 _GROUP: Final = tuple(f"{_PREFIX}.{name}" for name in ("queue", "function", "state"))
+_BACKLOG_SECONDS: Final = 10.0  # for the answer of a store, at the least
 _STATES: Final = (DurableState.READY, DurableState.BEHIND, DurableState.DEAD)
 _RESULTS: Final = ("done", "failed", "cancelled", "expired", "dropped")
 
@@ -430,12 +431,16 @@ class _Backlog:
             self._asking.cancel()
 
     async def _ask(self, period: float) -> None:
-        while True:
-            try:
-                self._note(await self.target.backlog())
-            except StoreUnavailableError:
-                self.counts, self.ages = {}, {}
-            await asyncio.sleep(period)
+        try:
+            while True:
+                try:
+                    async with asyncio.timeout(max(period, _BACKLOG_SECONDS)):
+                        self._note(await self.target.backlog())
+                except (StoreUnavailableError, TimeoutError):
+                    self.counts, self.ages = {}, {}
+                await asyncio.sleep(period)
+        finally:  # closed, or the event loop is; or an error that asyncio reports
+            self.counts, self.ages = {}, {}
 
     def _note(self, rows: list[BacklogRow]) -> None:
         now = self.target._clock.wall()  # noqa: SLF001  # the clock of its event loop

@@ -17,6 +17,7 @@ from starlette.routing import Route
 
 from ratelimited_executor._core.durable.tasks import DurableState, OnDuplicate
 from ratelimited_executor._runtime.durable.functions import ArgumentsTooLargeError
+from ratelimited_executor._runtime.durable.repeating import is_of_repetition
 from ratelimited_executor._runtime.durable.unique import Unique
 from ratelimited_executor._runtime.log import LOGGER
 from ratelimited_executor.dashboard.guards import HEADERS, StrictHeaders, is_granted, is_same_origin, with_body
@@ -223,6 +224,8 @@ class _Front:
             raise ProblemError(422, str(error), pointer=at) from None
         except RecursionError:
             raise ProblemError(422, "The arguments are nested too deeply.", pointer=f"{at}/arguments") from None
+        if is_of_repetition(new):  # it would stop a repetition, perhaps of a function that cannot be put here
+            raise ProblemError(422, "id and lane must not be of the form that those of repetitions have.", pointer=at)
         return new
 
     def _function_of(self, options: dict[str, Any], at: str) -> DurableFunction[..., Any]:
@@ -231,7 +234,8 @@ class _Front:
         if not versions:
             names = ", ".join(sorted({known for known, _ in self._functions}))
             raise ProblemError(422, f"function must be one of {names}, got {name!r}.", pointer=f"{at}/function")
-        version = _whole(options.pop("version", max(versions)))
+        version = options.pop("version", max(versions))
+        version = _whole(version) if isinstance(version, float) else version
         if isinstance(version, bool) or not isinstance(version, int) or version not in versions:
             known = ", ".join(map(str, sorted(versions)))
             raise ProblemError(422, f"version must be one of {known}, got {version!r}.", pointer=f"{at}/version")

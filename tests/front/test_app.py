@@ -365,3 +365,26 @@ def test_extra_is_named_where_it_is_not_installed(tasks, monkeypatch):
     monkeypatch.setitem(sys.modules, "ratelimited_executor.front.app", None)
     with pytest.raises(ImportError, match=r"ratelimited-executor\[front\]"):
         tasks_app(tasks, functions=[])
+
+
+@pytest.mark.parametrize(
+    "name", [{"id": "billing@2026-11-28T01:00:00.000000Z"}, {"lane": "repetition billing"}], ids=["id", "lane"]
+)
+async def test_names_of_repetitions_are_refused(tasks, app, client, name):
+    """With the id or in the lane of an occurrence, a task would stop a repetition of a function that cannot be put here."""
+    async with tasks, client(app) as web:
+        answer = await web.post("/tasks", json={**DELAYED, **name})
+        assert (422, {}) == (answer.status_code, {k: v for k, v in (await tasks.counts()).items() if v})
+        assert "repetitions" in answer.json()["detail"]
+
+
+async def test_version_that_is_nested_deeply_is_refused(tasks, app, client):
+    """Whatever stands in the place of a version is refused as such."""
+    nested = "[" * 900 + "]" * 900
+    async with tasks, client(app) as web:
+        answer = await web.post(
+            "/tasks",
+            content='{"function": "note", "version": ' + nested + "}",
+            headers={"content-type": "application/json"},
+        )
+        assert answer.status_code == 422

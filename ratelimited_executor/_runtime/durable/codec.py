@@ -12,7 +12,9 @@ _SCAN: Final[Any] = json.JSONDecoder().scan_once  # type: ignore[attr-defined]  
 
 
 class Codec(Protocol):
-    """Encodes and decodes ``[args, kwargs]``: a list of positional arguments and a dict of keyword arguments.
+    """Encodes and decodes lists: ``[args, kwargs]`` for the arguments of a task, ``[value]`` for its result or saved state.
+
+    With ``JSONCodec`` and its subclasses, more items may follow those of arguments.
 
     Any module or object with ``dumps`` and ``loads`` over bytes fits, such as ``pickle`` or ``msgpack``.
     """

@@ -5,13 +5,17 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from typing import TYPE_CHECKING, Any, Final
 
+from ratelimited_executor._core.durable.pauses import pause_of
 from ratelimited_executor._core.durable.tasks import DurableState
 from ratelimited_executor._runtime.durable.repeating import Repetitions
 from ratelimited_executor._runtime.life.executor import RateLimitedExecutor
 
 if TYPE_CHECKING:
+    from ratelimited_executor._core.durable.pauses import Pause
+    from ratelimited_executor._core.durable.tasks import TaskRow
     from ratelimited_executor._runtime.durable.running import DurableRunner, DurableStatistics
     from ratelimited_executor._runtime.durable.tasks import DurableTasks
     from ratelimited_executor.abc import Clock
@@ -20,13 +24,13 @@ __all__ = ["drain"]
 
 _US: Final = 1_000_000
 _LOOK_SECONDS: Final = 0.001  # between two looks at the store
-_OPEN: Final = (DurableState.READY, DurableState.CLAIMED)
+_WAITING: Final = (DurableState.READY, DurableState.PAUSED)
 
 
 async def drain(tasks: DurableTasks, *, scheduled: bool = False, limit: int = 10_000) -> DurableStatistics:
     """Run the durable tasks that are due, and those that become due meanwhile, until none is left.
 
-    They run on an executor without limits, on the loop of the test. Repetitions are not placed.
+    They run on an executor without limits, on the loop of the test. Repetitions are not placed, and what is paused stays.
 
     Args:
         tasks: the durable tasks, open or not.
@@ -87,9 +91,10 @@ async def _run_all(
     tasks: DurableTasks, runner: DurableRunner, clock: _LaterClock, *, scheduled: bool, limit: int
 ) -> None:
     while True:
+        pauses = [pause_of(row) for row in await tasks.store.pauses()]
         rows = [row for row in await tasks.store.rows(limit=2**31) if row.queue == tasks.queue]
         dues = [row.due_us / _US for row in rows if row.state is DurableState.SCHEDULED]
-        is_due = any(row.state in _OPEN for row in rows) or (dues and min(dues) <= clock.wall())
+        is_due = any(_is_open(row, pauses) for row in rows) or (dues and min(dues) <= clock.wall())
         if not is_due:
             if not (dues and scheduled):
                 return
@@ -98,3 +103,11 @@ async def _run_all(
         if runner._start_count > limit:
             raise RuntimeError(f"drain() has run {limit:,} tasks, and more are left: do they put or snooze each other?")
         await asyncio.sleep(_LOOK_SECONDS)
+
+
+def _is_open(row: TaskRow, pauses: list[Pause]) -> bool:
+    """True if a task is running, or may run now."""
+    key = None if row.key is None else json.dumps(row.key)
+    return row.state is DurableState.CLAIMED or (
+        row.state in _WAITING and not any(pause.covers(row.name, row.queue, row.lane, key) for pause in pauses)
+    )

@@ -162,6 +162,8 @@ class _Calls:
                 raise_for_status=False,
             ) as response:  # fmt: skip
                 status, after = response.status, parse_retry_after(response.headers.get("Retry-After"))
+        except (aiohttp.ClientResponseError, aiohttp.InvalidURL) as error:  # their texts contain the whole URL
+            raise HTTPCallLaterError(told) from OSError(type(error).__name__)
         except (aiohttp.ClientError, OSError) as error:  # a TimeoutError is an OSError
             raise HTTPCallLaterError(told) from error
         if status in _TEMPORARY or status >= 500:
@@ -191,13 +193,12 @@ class _Calls:
         if target.scheme not in ("http", "https") or not target.raw_host:
             raise ValueError(f"url must begin with http:// or https:// and a host, got {masked(url)!r}")
         if self._hosts is not None and not self._hosts.intersection(_places_of(target)):
-            raise ValueError(
-                f"url must be of a host that may be called, got {target.raw_authority!r}: add it to hosts="
-            )
+            place = f"{target.raw_host}" if target.is_default_port() else f"{target.raw_host}:{target.port}"
+            raise ValueError(f"url must be of a host that may be called, got {place!r}: add it to hosts=")
         if json is not None and body is not None:
             raise TypeError("a call takes json= or body=, not both")
         if body is not None and not isinstance(body, str):
-            raise TypeError(f"body must be a str, got {body!r}: encode other data as text")
+            raise TypeError(f"body must be a str, got {type(body).__name__}: encode other data as text")
         _check_headers({} if headers is None else headers)
         seconds_of("timeout", timeout)
         return target
@@ -255,10 +256,10 @@ def _places_of(url: URL) -> set[tuple[str | None, int | None]]:
 
 def _check_headers(headers: Any) -> None:
     if not isinstance(headers, Mapping):
-        raise TypeError(f"headers must be a dict of texts, got {headers!r}")
+        raise TypeError(f"headers must be a dict of texts, got {type(headers).__name__}")
     for name, value in headers.items():
         if not isinstance(name, str) or not isinstance(value, str):
-            raise TypeError(f"headers must be a dict of texts, got {name!r}: {value!r}")
+            raise TypeError(f"headers must be a dict of texts, got {type(value).__name__} for {name!r}")
         if not _NAME.fullmatch(name) or not _VALUE.fullmatch(value):
             raise ValueError(f"headers must have valid names, and values without line breaks, unlike that of {name!r}")
         if name.lower() in _FRAMING:

@@ -15,6 +15,7 @@ import asyncio
 import hashlib
 import json
 import math
+import re
 from datetime import UTC, datetime
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -33,10 +34,16 @@ if TYPE_CHECKING:
     from ratelimited_executor._core.durable.tasks import ChangedRepetition
     from ratelimited_executor.abc import Clock, TaskStore
 
-__all__ = ["OVERLAPS", "Placing", "Repetition", "RepetitionTimes", "Repetitions", "fixed_times", "task_of", "times_of"]
+__all__ = [
+    "LANE_PREFIX", "OVERLAPS", "Placing", "Repetition", "RepetitionTimes", "Repetitions", "fixed_times", "is_of_repetition",
+    "task_of", "times_of",
+]  # fmt: skip
 
 OVERLAPS: Final = ("skip", "queue", "allow")
 """What happens to an occurrence that is due before the previous one has ended."""
+LANE_PREFIX: Final = "repetition "
+"""Of the lanes of repetitions with ``overlap="queue"``; the name follows."""
+_OCCURRENCE: Final = re.compile(r"@\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z\Z")  # the end of the id of an occurrence
 _US: Final = 1_000_000
 _PERIOD_SECONDS_MIN: Final = 0.001
 _PERIOD_SECONDS_MAX: Final = 30 * 365.25 * 86_400
@@ -277,6 +284,11 @@ def _read(saved: ChangedRepetition) -> Repetition | None:
     except Exception as error:  # noqa: BLE001  # a newer release may have saved it, or an extra is missing here
         LOGGER.warning("durable tasks: the repetition %r cannot be placed here: %s", saved.name, error)
         return None
+
+
+def is_of_repetition(task: NewTask) -> bool:
+    """True if the id or the lane of a task is of the form that occurrences of repetitions have."""
+    return _OCCURRENCE.search(task.id) is not None or (task.lane or "").startswith(LANE_PREFIX)
 
 
 def fixed_times(period: float) -> Callable[[float], float]:

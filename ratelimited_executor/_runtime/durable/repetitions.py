@@ -10,7 +10,14 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from ratelimited_executor._core.durable.pauses import ENDED
 from ratelimited_executor._runtime.arguments import flag_of, tz_of, wall_of
 from ratelimited_executor._runtime.durable.functions import DurableFunction, DurableRef, Putter, text_of, us_of
-from ratelimited_executor._runtime.durable.repeating import OVERLAPS, Repetition, Repetitions, task_of, times_of
+from ratelimited_executor._runtime.durable.repeating import (
+    LANE_PREFIX,
+    OVERLAPS,
+    Repetition,
+    Repetitions,
+    task_of,
+    times_of,
+)
 
 if TYPE_CHECKING:
     from datetime import tzinfo
@@ -242,7 +249,7 @@ class RepetitionCalls(Putter):
         if overlap == "queue":
             if kwargs.get("lane") is not None:
                 raise TypeError("overlap='queue' takes no lane=: its occurrences have a lane of their own")
-            kwargs = {**kwargs, "lane": f"repetition {known}"}
+            kwargs = {**kwargs, "lane": f"{LANE_PREFIX}{known}"}
         task = Context().run(function.new, *args, **kwargs)  # in no span: the same wherever it is declared
         return Repetition(known, task, found, overlap)
 

@@ -25,7 +25,7 @@ from ratelimited_executor._runtime.durable.opening import open_store
 from ratelimited_executor._runtime.durable.putting import Putting
 from ratelimited_executor._runtime.threads.loop_thread import Crossings, LoopThread, runs_event_loop
 from ratelimited_executor._runtime.time.clock import SystemClock
-from ratelimited_executor.exceptions import ExecutorStoppedError
+from ratelimited_executor.exceptions import ExecutorStoppedError, StoreUnavailableError
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Sequence
@@ -53,6 +53,8 @@ class SyncPuts:
         self._open_timeout = open_timeout
         self._lock = threading.Lock()
         self._thread: _PuttingThread | None = None
+        self._failure_count = 0  # of attempts to open the store ...
+        self._failure = ""  # ... and why the last one failed
         _ALL.add(self)
 
     @cached_property
@@ -79,10 +81,18 @@ class SyncPuts:
                     raise
 
     def _opened(self) -> _PuttingThread:
+        failures = self._failure_count
         with self._lock:
             if self._thread is None:
+                if self._failure_count != failures:  # another put has tried while this one waited for the lock
+                    raise StoreUnavailableError(repr(self._store), self._failure)
                 thread = _PuttingThread(_twin_of(self._store), f"put_sync() of {self._store!r}", self._open_timeout)
-                thread.start()  # if the store cannot be opened, the next put tries again
+                try:
+                    thread.start()
+                except StoreUnavailableError as error:  # the next put tries again
+                    self._failure_count += 1
+                    self._failure = error.reason
+                    raise
                 self._thread = thread
             return self._thread
 

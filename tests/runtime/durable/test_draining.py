@@ -104,3 +104,14 @@ async def test_other_stores_run_what_is_due(tmp_path):
         await note.put(3, delay=3600)
     assert 2 == (await drain(tasks)).done
     assert {1, 2} == set(ran)
+
+
+async def test_paused_tasks_stay(tasks):
+    """What is paused is left in the store, a whole queue as well: nothing runs, and the call returns."""
+    async with tasks:
+        await tasks.note.put(0)
+        for pause in ({"queue": "default"}, {"function": tasks.note}):
+            await tasks.pause(**pause)
+            assert 0 == (await drain(tasks)).done
+            await tasks.resume(**pause)
+        assert 1 == (await drain(tasks)).done

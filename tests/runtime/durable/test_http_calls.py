@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import sys
+from types import SimpleNamespace
 
 import pytest
 
@@ -261,3 +262,29 @@ def test_extra_is_named_where_it_is_not_installed(monkeypatch):
     monkeypatch.setitem(sys.modules, "aiohttp", None)
     with pytest.raises(ImportError, match=r"ratelimited-executor\[http\]"):
         http_function(DurableTasks(MemoryStore()), hosts=None)
+
+
+async def test_errors_tell_no_secrets(monkeypatch):
+    """No error contains the query of a URL, its user, a header's value or a body, as others than the user read errors."""
+    url = "http://user:s3cret@127.0.0.1:8080/x?api_key=s3cret"
+    tasks = DurableTasks(MemoryStore())
+    call = http_function(tasks, hosts=["127.0.0.1:8080"], retry=QUICK)
+
+    def fails(*_args, **_options):
+        raise aiohttp.ClientResponseError(SimpleNamespace(real_url=url), (), status=400, message=url)
+
+    monkeypatch.setattr(aiohttp.ClientSession, "request", fails)
+    async with tasks:
+        await call.put("GET", url)
+        async with running(tasks) as ended:
+            await ended()
+        [row] = await tasks.rows()
+        assert "ClientResponseError" in row.error
+        assert "s3cret" not in row.error
+        for wrong in ({"headers": {"a": b"s3cret"}}, {"headers": "s3cret"}, {"body": b"s3cret"}):
+            with pytest.raises(TypeError) as caught:
+                await call.put("GET", url, **wrong)
+            assert "s3cret" not in str(caught.value)
+        with pytest.raises(ValueError, match="may be called") as caught:
+            await call.put("GET", url.replace(":8080", ""))
+        assert "s3cret" not in str(caught.value)

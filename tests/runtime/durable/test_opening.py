@@ -1,6 +1,7 @@
 """Opening a store that is not there yet: it is tried again for a while, and the last error is raised."""
 
 import asyncio
+import threading
 
 import pytest
 
@@ -69,3 +70,37 @@ def test_puts_without_a_loop_wait_for_the_store_as_well(tmp_path, monkeypatch):
 async def _count(tasks):
     async with tasks:
         return sum((await tasks.counts()).values())
+
+
+@pytest.mark.real_time("several threads wait for a store that is away")
+def test_threads_wait_for_a_store_together(tmp_path, monkeypatch):
+    """Those that wait while another thread tries to open the store get its error, and do not try one after the other."""
+    attempts = []
+
+    async def away(store, clock):
+        attempts.append(1)
+        while waiting < 5:
+            await asyncio.sleep(0.001)
+        await asyncio.sleep(0.1)  # until they wait for the lock
+        raise StoreUnavailableError(repr(store), "away")
+
+    monkeypatch.setattr(SQLiteStore, "open", away)
+    send = DurableTasks(SQLiteStore(tmp_path / "tasks.db")).task(name="send")(print)
+    waiting, errors = 0, []
+
+    def put():
+        nonlocal waiting
+        with lock:
+            waiting += 1
+        with pytest.raises(StoreUnavailableError, match="away") as caught:
+            send.put_sync(1)
+        errors.append(caught.value)
+
+    lock = threading.Lock()
+    threads = [threading.Thread(target=put) for _ in range(5)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(errors) == 5
+    assert len(attempts) < 5
