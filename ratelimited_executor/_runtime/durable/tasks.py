@@ -123,7 +123,7 @@ class DurableTasks(RepetitionCalls):
         self._runners: list[DurableRunner] = []
         self._user_count = 0  # of ``async with`` blocks
         self._process = 0  # that has entered them
-        self._opening: asyncio.Lock | None = None
+        self._opening: tuple[asyncio.AbstractEventLoop, asyncio.Lock] | None = None  # the lock, and its loop
         self._loop: asyncio.AbstractEventLoop | None = None  # on which the store is open
         self._resources: AsyncExitStack | None = None  # closed with the store, before it
 
@@ -417,12 +417,12 @@ class DurableTasks(RepetitionCalls):
 
     async def __aenter__(self) -> Self:
         check_process(repr(self), self._process)
-        if self._opening is None:
-            self._opening = asyncio.Lock()
+        loop = asyncio.get_running_loop()
+        if self._opening is None or (self._user_count == 0 and self._opening[0] is not loop):
+            self._opening = loop, asyncio.Lock()
             self._repetitions.lock = asyncio.Lock()
-        async with self._opening:
+        async with self._opening[1]:
             if self._user_count == 0:
-                loop = asyncio.get_running_loop()
                 hooks = hooks_of(loop)
                 self._clock = hooks.clock or clock_for(loop)
                 self._random = hooks.random or self._random

@@ -104,3 +104,16 @@ def test_threads_wait_for_a_store_together(tmp_path, monkeypatch):
         thread.join()
     assert len(errors) == 5
     assert len(attempts) < 5
+
+
+def test_tasks_that_could_not_be_opened_are_opened_on_another_loop(tmp_path):
+    """After several openings at a time have failed, the tasks can be opened on the next event loop, as in another try."""
+    folder = tmp_path / "mounted"
+    tasks = DurableTasks(SQLiteStore(folder / "tasks.db"))
+
+    async def enter_all():
+        return await asyncio.gather(*[_count(tasks) for _ in range(3)], return_exceptions=True)
+
+    assert [StoreUnavailableError] * 3 == [type(each) for each in asyncio.run(enter_all())]
+    folder.mkdir()
+    assert [0] * 3 == asyncio.run(enter_all())
