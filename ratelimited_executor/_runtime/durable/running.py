@@ -422,15 +422,15 @@ class DurableRunner:
                 await self._write_outcomes()
 
     async def _write_outcomes(self) -> None:
-        has_ended, self._has_ended = self._has_ended, False
         batch = self._outcomes[:_OUTCOMES_MAX]
         await self._saving.write(batch)
         ends = await self._store.finish(batch)
         del self._outcomes[: len(batch)]
-        if has_ended:
+        if self._has_ended:
             self._placing.changed.set()
         if not self._outcomes:
             self._has_outcomes.clear()
+            self._has_ended = False
         for outcome, is_in_force in zip(batch, ends, strict=True):
             if is_in_force:
                 self._counts["done" if outcome.end is _END_DONE else _COUNTED[outcome.end]] += 1

@@ -1,15 +1,18 @@
 """Each occurrence of a repetition runs once, over all processes, clocks and restarts."""
 
 import asyncio
+import itertools
 from datetime import UTC, datetime
 
 import pytest
 
-from ratelimited_executor import Retry, RetryLater
+from ratelimited_executor import RateLimitedExecutor, Retry, RetryLater
 from ratelimited_executor._runtime.durable.repeating import Repetition, fixed_times
 from ratelimited_executor._runtime.repeat.cron import cron_times
-from ratelimited_executor.durable import DurableState
+from ratelimited_executor.durable import DurableState, DurableTasks, MemoryStore
+from ratelimited_executor.exceptions import StoreUnavailableError
 
+from ...helpers import now
 from .conftest import Process
 
 
@@ -360,3 +363,30 @@ def test_period_out_of_range_is_refused(store, period):
     process = Process(store)
     with pytest.raises(ValueError, match="period must be"):
         process.tasks.repeat(process.note, "tick", period=period)
+
+
+async def test_end_that_is_written_late_is_followed_by_the_next_occurrence():
+    """If the store fails while the end of an occurrence is written, the next one is placed once that is written."""
+    starts = []
+
+    class Failing(MemoryStore):
+        async def finish(self, outcomes):
+            if len(starts) == 2 and len(failures) < 1:
+                failures.append(1)
+                raise StoreUnavailableError("the store", "away")
+            return await super().finish(outcomes)
+
+    failures = []
+    tasks = DurableTasks(Failing(), lease=30)
+
+    @tasks.task
+    async def tick():
+        starts.append(round(now()))
+
+    begin = now()
+    tasks.repeat(tick, period=10)
+    async with RateLimitedExecutor("e") as executor, tasks.running(executor):
+        await asyncio.sleep(60)
+    assert failures == [1]
+    assert [10] * (len(starts) - 1) == [after - before for before, after in itertools.pairwise(starts)]
+    assert len(starts) >= (now() - begin) // 10 - 1
