@@ -5,16 +5,14 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from typing import TYPE_CHECKING, Any, Final
 
-from ratelimited_executor._core.durable.pauses import pause_of
 from ratelimited_executor._core.durable.tasks import DurableState
+from ratelimited_executor._runtime.durable.repairs import Selection
 from ratelimited_executor._runtime.durable.repeating import Repetitions
 from ratelimited_executor._runtime.life.executor import RateLimitedExecutor
 
 if TYPE_CHECKING:
-    from ratelimited_executor._core.durable.pauses import Pause
     from ratelimited_executor._core.durable.tasks import TaskRow
     from ratelimited_executor._runtime.durable.running import DurableRunner, DurableStatistics
     from ratelimited_executor._runtime.durable.tasks import DurableTasks
@@ -91,10 +89,13 @@ async def _run_all(
     tasks: DurableTasks, runner: DurableRunner, clock: _LaterClock, *, scheduled: bool, limit: int
 ) -> None:
     while True:
-        pauses = [pause_of(row) for row in await tasks.store.pauses()]
+        paused = [
+            Selection(function=pause.function, queue=pause.queue, lane=pause.lane, key=pause.key)
+            for pause in await tasks.store.pauses()
+        ]
         rows = [row for row in await tasks.store.rows(limit=2**31) if row.queue == tasks.queue]
         dues = [row.due_us / _US for row in rows if row.state is DurableState.SCHEDULED]
-        is_due = any(_is_open(row, pauses) for row in rows) or (dues and min(dues) <= clock.wall())
+        is_due = any(_is_open(row, paused) for row in rows) or (dues and min(dues) <= clock.wall())
         if not is_due:
             if not (dues and scheduled):
                 return
@@ -105,9 +106,6 @@ async def _run_all(
         await asyncio.sleep(_LOOK_SECONDS)
 
 
-def _is_open(row: TaskRow, pauses: list[Pause]) -> bool:
+def _is_open(row: TaskRow, paused: list[Selection]) -> bool:
     """True if a task is running, or may run now."""
-    key = None if row.key is None else json.dumps(row.key)
-    return row.state is DurableState.CLAIMED or (
-        row.state in _WAITING and not any(pause.covers(row.name, row.queue, row.lane, key) for pause in pauses)
-    )
+    return row.state is DurableState.CLAIMED or (row.state in _WAITING and not any(each.fits(row) for each in paused))
