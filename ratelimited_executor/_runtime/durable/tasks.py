@@ -513,12 +513,7 @@ class DurableTasks(RepetitionCalls):
 
 
 def _pause_from(call: str, function: Any, queue: Any, lane: Any, key: Any) -> Pause:
-    asked = Pause(
-        None if function is None else _name_of(function),
-        None if queue is None else text_of("queue", queue),
-        None if lane is None else text_of("lane", lane),
-        key_text(key),
-    )
+    asked = _scope_from(function, queue, lane, key)
     if asked == Pause():
         raise TypeError(f"{call}() takes function=, queue=, lane= or key=, or several of them, got none")
     return asked
@@ -527,13 +522,19 @@ def _pause_from(call: str, function: Any, queue: Any, lane: Any, key: Any) -> Pa
 def _selection_from(function: Any, queue: Any, lane: Any, key: Any, since: Any, error: Any) -> Selection:
     if error is not None and not isinstance(error, str):
         raise TypeError(f"error must be a str, got {error!r}")
+    scope = _scope_from(function, queue, lane, key)
+    since_us = None if since is None else us_of("since", wall_of("since", since))
     return Selection(
-        function=None if function is None else _name_of(function),
-        queue=None if queue is None else text_of("queue", queue),
-        lane=None if lane is None else text_of("lane", lane),
-        key=key_from(key_text(key)),
-        since_us=None if since is None else us_of("since", wall_of("since", since)),
-        error=error,
+        function=scope.function, queue=scope.queue, lane=scope.lane, key=key_from(scope.key), since_us=since_us, error=error
+    )  # fmt: skip
+
+
+def _scope_from(function: Any, queue: Any, lane: Any, key: Any) -> Pause:
+    return Pause(
+        None if function is None else _name_of(function),
+        None if queue is None else text_of("queue", queue),
+        None if lane is None else text_of("lane", lane),
+        key_text(key),
     )
 
 
