@@ -33,7 +33,7 @@ from .servers import RedisServer
 
 pytestmark = pytest.mark.real_time("a real server, on one side")
 
-PROGRAMS = int(os.environ.get("LAW_PROGRAMS", "30"))  # programs drawn for each property
+PROGRAMS = int(os.environ.get("LAW_PROGRAMS", "20"))  # programs drawn for each property
 PS = 1_000_000
 SECOND = 1_000_000
 START = 1_704_067_200 * SECOND
