@@ -286,7 +286,7 @@ class DurableTasks(RepetitionCalls):
         return await self._waiting.result(id, self.codec)
 
     async def backlog(self) -> list[BacklogRow]:
-        """Count the tasks of the store that are READY, BEHIND or DEAD, by queue, function and state."""
+        """Count the tasks of the store that are READY, BEHIND, DEAD or PAUSED, by queue, function and state."""
         return await self.store.backlog()
 
     async def lanes(self, *, limit: int = 100) -> list[LaneRow]:

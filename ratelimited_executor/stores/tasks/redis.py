@@ -332,7 +332,7 @@ class RedisStore(TaskStore):
     async def backlog(self) -> list[BacklogRow]:
         """Count tasks, a thousand at a time, so they may change in between."""
         parts = []
-        for state in (DurableState.READY, DurableState.BEHIND, DurableState.DEAD):
+        for state in (DurableState.READY, DurableState.BEHIND, DurableState.DEAD, DurableState.PAUSED):
             after, is_more = b"", True
             while is_more:
                 after, *found = await self._run("backlog", int(state), after)

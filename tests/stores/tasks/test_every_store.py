@@ -249,7 +249,11 @@ async def test_paused_tasks_are_claimed_once_resumed(store, pause, left, turns):
         counts[DurableState.BEHIND],
         counts[DurableState.UNKNOWN],
     )
+    backlog = [("default", "h", DurableState.BEHIND, 1), *(("default", id, state, 1) for id in held)]
+    found = await store.backlog()
+    assert sorted(backlog) == [(row.queue, row.name, row.state, row.count) for row in found]
     rows = await store.find(held)
+    assert {row.due_us for row in rows} <= {row.due_us for row in found}
     assert [(state, id, 1, "") for id in held] == [(row.state, row.name, row.version, row.owner) for row in rows]
     assert held == [row.id for row in await store.rows(state)]
     assert [] == await store.rows(DurableState.UNKNOWN)
