@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 
+from ratelimited_executor.abc import TaskStore
 from ratelimited_executor.durable import DurableTasks, LaneFail, MemoryStore
 
 
@@ -177,6 +178,9 @@ def test_stores_and_queues_that_are_none_are_refused():
     """An object that is not a store, an empty queue and a lease of 0 are refused by name."""
     with pytest.raises(TypeError, match="store must be a store of tasks"):
         DurableTasks("tasks.db")
+    methods = {name: getattr(MemoryStore, name) for name in TaskStore.__abstractmethods__ - {"history", "backlog"}}
+    with pytest.raises(TypeError, match=r"store must be a store of tasks.*, which lacks backlog, history$"):
+        DurableTasks(type("Store", (), methods)())
     with pytest.raises(ValueError, match="queue must have 1 to 255 characters"):
         DurableTasks(MemoryStore(), queue="")
     with pytest.raises(ValueError, match="lease must be > 0"):
