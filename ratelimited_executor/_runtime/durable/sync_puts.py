@@ -19,7 +19,6 @@ import concurrent.futures
 import contextlib
 import os
 import threading
-import time
 import weakref
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
@@ -69,7 +68,7 @@ class SyncPuts:
         Args:
             tasks: the tasks of one transaction.
         """
-        until = time.monotonic() + self._open_timeout
+        until = SystemClock.monotonic() + self._open_timeout
         while True:
             thread = self._current(until)
             begun: list[bool] = []
@@ -88,7 +87,7 @@ class SyncPuts:
         """Return the thread, which the first put starts; one that is new tries to open the store until some time."""
         with self._lock:
             if self._thread is None:
-                left = max(0.0, until - time.monotonic())
+                left = max(0.0, until - SystemClock.monotonic())
                 self._thread = _PuttingThread(_twin_of(self._store), f"put_sync() of {self._store!r}", left)
             return self._thread
 
