@@ -451,6 +451,8 @@ def key_text(key: Any) -> str | None:
         return None
     if isinstance(key, bool) or not isinstance(key, (str, int)):
         raise TypeError(f"key of a durable task must be a str or an int, got {key!r}")
+    if isinstance(key, int) and abs(key) >= 10**_TEXT_MAX:
+        raise ValueError(f"key must have at most {_TEXT_MAX} digits, got an int of {key.bit_length()} bits")
     return json.dumps(text_of("key", key) if isinstance(key, str) else key)
 
 

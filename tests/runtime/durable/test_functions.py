@@ -91,6 +91,7 @@ def test_functions_that_cannot_be_registered(tasks, note):
         (("x",), {"lane": "a\0b"}, ValueError, "no NUL"),
         (("x",), {"id": "y" * 256}, ValueError, "id must have 1 to 255 characters"),
         (("x",), {"id": "\ud800"}, ValueError, "id must be a str that UTF-8 can write"),
+        (("x",), {"key": -(10**255)}, ValueError, "key must have at most 255 digits, got an int of 848 bits"),
         (("x",), {"key": 1.5}, TypeError, "key of a durable task must be a str or an int"),
         (("x",), {"key": True}, TypeError, "key of a durable task must be a str or an int"),
         (("x",), {"cost": 0}, ValueError, "cost must be >= 1"),

@@ -2,6 +2,7 @@
 
 import asyncio
 import inspect
+import random
 
 import pytest
 
@@ -19,6 +20,7 @@ from ratelimited_executor._core.durable.tasks import (
     TaskOutcome,
     Turns,
 )
+from ratelimited_executor._runtime.durable.functions import key_text
 from ratelimited_executor.durable import Durability, MemoryStore, PostgresStore, RedisStore, SQLiteStore
 from ratelimited_executor.exceptions import StoreUnavailableError
 
@@ -139,6 +141,21 @@ async def test_what_is_large_and_strange_comes_back_as_it_was(store):
     assert [True] == await store.finish([TaskOutcome(claimed.ref, End.DEAD, error="ä\n\u2028")])
     [row] = await store.rows(DurableState.DEAD)
     assert "ä\n\u2028" == row.error
+
+
+async def test_keys_may_be_long(store):
+    """Integers beyond 64 bits, and the longest texts in any script, are keys like others: claimed, paused, in turn."""
+    draw = random.Random(7)
+    keys = [2**70, -(2**70), 10**254, "".join(chr(draw.randrange(0x10000, 0x10FFFF)) for _ in range(255))]
+    await store.join("o", 60_000_000)
+    await store.put([NewTask(id=f"{n}", name="f", key=key_text(key)) for n, key in enumerate(keys)])
+    await store.pause(Pause(key=key_text(keys[1])), None)
+    assert [keys[1]] == [row.key for row in await store.pauses()]
+    assert sorted("23") == sorted(
+        await claimed_by(store, full_keys=frozenset([key_text(keys[0])]), turns=Turns(each=1))
+    )
+    assert ["0"] == await claimed_by(store)
+    assert keys == [row.key for row in await store.find("0123")]
 
 
 async def test_no_claim_is_made_twice_at_once(store):
