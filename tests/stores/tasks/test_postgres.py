@@ -437,11 +437,12 @@ async def test_claims_in_turn_skip_what_others_are_claiming(opened):
 
 async def test_a_call_of_many_tasks_takes_few_round_trips(opened, monkeypatch):
     """The round trips of a call depend on its kinds of statements, not on the number of its tasks, lanes or functions."""
-    trips = []  # but for notices to other processes, which are sent apart
+    trips = []  # of calls, and not of connections that the pool opens meanwhile, nor notices to other processes
+    statements = frozenset(postgres._STATEMENTS.values())
     for name in ("execute", "executemany"):
 
         async def counted(cursor, *args, _run=getattr(psycopg.AsyncRawCursor, name), **options):
-            if not args[0].startswith("notify"):
+            if args[0] in statements:
                 trips.append(args[0])
             return await _run(cursor, *args, **options)
 
