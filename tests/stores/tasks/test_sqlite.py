@@ -282,7 +282,7 @@ async def test_file_that_another_process_holds(opened, tmp_path, monkeypatch):
     """A file that another process holds is waited for, and after a while an error says so."""
     store = await opened()
     with monkeypatch.context() as patch:
-        patch.setattr(sqlite_file, "_BUSY_MS", 200)
+        patch.setattr(sqlite_file.SQLiteFile, "_busy_ms", 200)
         impatient = await opened()
     other = apsw.Connection(str(tmp_path / "tasks.db"))
     other.execute("begin immediate")
@@ -397,7 +397,7 @@ async def test_file_beside_the_file_that_is_gone_takes_no_more_puts(opened, tmp_
 
 async def test_release_that_may_damage_a_shared_file_has_it_alone(tmp_path, clock, monkeypatch):
     """With a release of SQLite that may damage a shared file, a second process is refused with the reason."""
-    monkeypatch.setattr(sqlite_file, "_BUSY_MS", 100)
+    monkeypatch.setattr(sqlite_file.SQLiteFile, "_busy_ms", 100)
     monkeypatch.setattr(apsw, "sqlite_lib_version", lambda: "3.45.1")
     first, second = SQLiteStore(tmp_path / "tasks.db"), SQLiteStore(tmp_path / "tasks.db")
     await first.open(clock)
