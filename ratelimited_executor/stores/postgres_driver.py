@@ -16,13 +16,7 @@ _REFUSED: Final = re.compile(
     r'(?:database|role) ".*" does not exist|authentication failed|no password supplied|permission denied for database'
     r"|is not permitted to log in|no pg_hba\.conf entry|invalid (?:\w+ value|port number)"
 )
-_REFUSED_STATES: Final = (
-    "0A",
-    "28",
-    "3D",
-    "3F",
-    "42",
-)  # an unknown feature, login, database, schema; a right or a table is missing
+_REFUSED_STATES: Final = ("28", "3D", "3F", "42")  # a wrong login, database or schema; a missing right or table
 
 
 def driver_for(user: str) -> Any:
