@@ -43,6 +43,7 @@ _REMEDIES: Final = {
     "NotADBError": ": name another file",
     "CorruptError": ": restore it from a backup",
 }
+_PERMANENT: Final = ("ReadOnlyError", "NotADBError", "CorruptError")
 _NO_FILE: Final = ": name a file that is there, and that this process may read and write"
 
 
@@ -165,7 +166,10 @@ class SQLiteFile:
             remedy = next((text for kind, text in known.items() if isinstance(error, getattr(apsw, kind))), "").format(
                 busy=self._busy_ms / 1000
             )
-            raise StoreUnavailableError(repr(self), f"{error}{remedy}") from error
+            is_permanent = isinstance(error, tuple(getattr(apsw, kind) for kind in _PERMANENT)) or (
+                isinstance(error, apsw.CantOpenError) and self._path.exists()  # it is no file, or a right is missing
+            )
+            raise StoreUnavailableError(repr(self), f"{error}{remedy}", is_permanent=is_permanent) from error
 
     def _connect(self) -> None:
         if self._closing is not None:

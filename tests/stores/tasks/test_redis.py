@@ -788,11 +788,13 @@ async def test_who_may_not_is_told_what_to_do(clock):
                 finally:
                     await store.aclose()
             assert "secret" not in f"{caught.value} {store!r}"
+            assert caught.value.is_permanent == (words != "Connect")
         with RedisServer(replica_of=server) as replica:
             store = RedisStore(replica.control_url)
             await store.open(clock)
-            with pytest.raises(StoreUnavailableError, match="READONLY|replica"):
+            with pytest.raises(StoreUnavailableError, match="READONLY|replica") as caught:
                 await store.put([task("x")])
+            assert not caught.value.is_permanent
             await store.aclose()
 
 
@@ -855,8 +857,11 @@ async def test_newer_release_is_refused(opened, redis_server):
     store = await opened()
     await store.put([task("x")])
     redis_server.ask("HSET", "{durable}:store", "version", 99)
-    with pytest.raises(StoreUnavailableError, match=r"newer release has made its keys \(layout 99; this one knows 1\)"):
+    with pytest.raises(
+        StoreUnavailableError, match=r"newer release has made its keys \(layout 99; this one knows 1\)"
+    ) as caught:
         await opened()
+    assert caught.value.is_permanent
 
 
 # Large numbers

@@ -249,13 +249,18 @@ def test_paths_that_are_none(path, error, words):
 
 
 async def test_files_that_cannot_be_used(tmp_path, clock):
-    """A missing directory, or a file that is no database, is refused with a remedy and left unchanged."""
-    with pytest.raises(StoreUnavailableError, match="make its directory"):
+    """A missing directory, or a file that is no database, is refused with a remedy and left unchanged; only the first may heal."""
+    with pytest.raises(StoreUnavailableError, match="make its directory") as caught:
         await SQLiteStore(tmp_path / "none" / "tasks.db").open(clock)
+    assert not caught.value.is_permanent
+    with pytest.raises(StoreUnavailableError, match="unable to open") as caught:
+        await SQLiteStore(tmp_path).open(clock)
+    assert caught.value.is_permanent
     garbage = tmp_path / "garbage.db"
     garbage.write_bytes(b"not a database at all" * 100)
-    with pytest.raises(StoreUnavailableError, match="name another file"):
+    with pytest.raises(StoreUnavailableError, match="name another file") as caught:
         await SQLiteStore(garbage).open(clock)
+    assert caught.value.is_permanent
     assert garbage.read_bytes() == b"not a database at all" * 100
 
 
