@@ -48,7 +48,7 @@ with fresh as (
         (value ->> 6)::bigint, (value ->> 7)::bigint, (value ->> 8)::bigint, (value ->> 9)::smallint, (value ->> 10)::bigint,
         (value ->> 11)::double precision, value ->> 12, (value ->> 13)::smallint, value ->> 14, value ->> 15,
         (value ->> 16)::smallint, decode(value ->> 17, 'hex')
-    from json_array_elements($1::text::json) with ordinality as listed (value, position)  -- users' connections may encode json
+    from jsonb_array_elements($1::text::jsonb) with ordinality as listed (value, position)  -- users' connections may encode jsonb
     where $2::bigint is not null
     order by position
     on conflict (id) do nothing
@@ -58,19 +58,19 @@ select coalesce(json_agg(id), '[]')::text from fresh
 
 -- name: lanes_of_numbers
 select distinct lane from durable_tasks
-where lane is not null and number = any(array(select (value ->> 0)::bigint from json_array_elements($1::json)))
+where lane is not null and number = any(array(select (value ->> 0)::bigint from jsonb_array_elements($1::jsonb)))
 
 -- name: end
 with gone as (
     delete from durable_tasks
-    where number = any(array(select (value ->> 0)::bigint from json_array_elements($1::json))) and state + 0 = 3
-        and (number, token) in (select (value ->> 0)::bigint, (value ->> 1)::bigint from json_array_elements($1::json))
+    where number = any(array(select (value ->> 0)::bigint from jsonb_array_elements($1::jsonb))) and state + 0 = 3
+        and (number, token) in (select (value ->> 0)::bigint, (value ->> 1)::bigint from jsonb_array_elements($1::jsonb))
     returning number, token, id, is_named, is_cancelled
 )
 select coalesce(json_agg(json_build_array(number, token, id, is_named, is_cancelled)), '[]')::text from gone
 
 -- name: save
-update durable_tasks set saved = decode(value ->> 2, 'hex') from json_array_elements($1::json) as value
+update durable_tasks set saved = decode(value ->> 2, 'hex') from jsonb_array_elements($1::jsonb) as value
 where number = (value ->> 0)::bigint and token = (value ->> 1)::bigint and state + 0 = 3
 
 -- name: keep
@@ -78,7 +78,7 @@ insert into durable_history (id, queue, name, version, ending, attempt_count, ru
 select
     value ->> 0, value ->> 1, value ->> 2, (value ->> 3)::integer, value ->> 4, (value ->> 5)::integer, (value ->> 6)::bigint,
     (value ->> 7)::bigint, (value ->> 8)::bigint, decode(value ->> 9, 'hex'), value ->> 10
-from json_array_elements($1::json) with ordinality as listed (value, position)
+from jsonb_array_elements($1::jsonb) with ordinality as listed (value, position)
 order by position
 on conflict (id) do update set
     number = excluded.number, queue = excluded.queue, name = excluded.name, version = excluded.version, ending = excluded.ending,
@@ -93,12 +93,12 @@ delete from durable_history where number = any(array(
 -- name: hand_over
 update durable_tasks set owner = $1
 where state = 3 and owner = $2 and (number, token) in (
-    select (value ->> 0)::bigint, (value ->> 1)::bigint from json_array_elements($3::json)
+    select (value ->> 0)::bigint, (value ->> 1)::bigint from jsonb_array_elements($3::jsonb)
 )
 
 -- name: remember
 insert into durable_ended (id, ended_us)
-select value, (select vouched_us from durable_clock) from json_array_elements_text($1::json) as value
+select value, (select vouched_us from durable_clock) from jsonb_array_elements_text($1::jsonb) as value
 on conflict (id) do nothing
 
 -- name: claim
@@ -106,9 +106,9 @@ with chosen as materialized (
     select number as chosen_number, priority as chosen_priority, due_us as chosen_due_us, octet_length(body) + coalesce(octet_length(saved), 0) as size
     from durable_tasks
     where queue = $2 and state = 1 and priority >= $3 and (priority > $3 or due_us < $8) and (expires_us is null or expires_us > $4)
-        and ("key" is null or "key" not in (select json_array_elements_text($5::json)))
+        and ("key" is null or "key" not in (select jsonb_array_elements_text($5::jsonb)))
         and (name, version) not in (
-            select value ->> 0, (value ->> 1)::integer from json_array_elements($6::json) as value
+            select value ->> 0, (value ->> 1)::integer from jsonb_array_elements($6::jsonb) as value
         )
     order by priority desc, due_us, number limit $7 for update skip locked
 ), fitting as (
@@ -148,12 +148,12 @@ select coalesce(json_agg(name order by place), '[]')::text from keys where name 
 -- name: turn_tasks
 with chosen as materialized (
     select keys.name, first.due_us, first.number, first.size
-    from json_array_elements_text($3::json) as keys (name) cross join lateral (
+    from jsonb_array_elements_text($3::jsonb) as keys (name) cross join lateral (
         select due_us, number, octet_length(body) + coalesce(octet_length(saved), 0) as size from durable_tasks
         where queue = $1 and state = 1 and priority = $2 and coalesce("key", ' ') collate "C" = keys.name
             and due_us > $4 and due_us <= $5 and (expires_us is null or expires_us > $6)
             and (durable_tasks.name, version) not in (
-                select value ->> 0, (value ->> 1)::integer from json_array_elements($7::json) as value
+                select value ->> 0, (value ->> 1)::integer from jsonb_array_elements($7::jsonb) as value
             )
         order by due_us, number limit $8 for update skip locked
     ) as first
@@ -163,7 +163,7 @@ select coalesce(json_agg(json_build_array(name, due_us, number, size)), '[]')::t
 -- name: take
 with claimed as (
     update durable_tasks set state = 3, token = token + 1, owner = $1
-    where number = any(array(select value::bigint from json_array_elements_text($2::json))) and state + 0 = 1
+    where number = any(array(select value::bigint from jsonb_array_elements_text($2::jsonb))) and state + 0 = 1
     returning number, token, id, name, version, body, due_us, expires_us, priority, lane, "key", cost, attempt_count, lost_count, saved
 )
 select coalesce(json_agg(
@@ -180,7 +180,7 @@ for update skip locked
 
 -- name: set_aside
 update durable_tasks set state = 4, version = -1 - version, owner = $1
-where state = $3 and number in (select value::bigint from json_array_elements_text($2::json))
+where state = $3 and number in (select value::bigint from jsonb_array_elements_text($2::jsonb))
 
 -- name: put_back
 with held as materialized (
