@@ -42,10 +42,10 @@ local function placement()
     if row.last_id == id or not is_other and row.last_due > due then return AS_PLACED end
     if not args.allow_overlap then return AS_BUSY end
   end
-  if id == row.last_id then
-    if not is_dropped then return AS_PAST end
-  elseif not is_other and due <= row.last_due then
-    return AS_PAST
+  if not is_other and due <= row.last_due then return AS_PAST end
+  if row.last_id ~= '' and not (number or is_dropped or redis.call('ZMSCORE', keys.ended, row.last_id)[1]) then
+    place('ended', row.last_id, vouched() + math.max(0, row.last_due - now))  -- it was skipped or cancelled
+    write_places('ended')  -- it may be the one that is asked for
   end
   row.last_spec, row.last_id, row.last_due, row.placed = args.spec, id, due, now
   return put()

@@ -8,7 +8,7 @@ import pytest
 from ratelimited_executor._core.durable import repetitions
 from ratelimited_executor._core.durable.repetitions import RepetitionTable
 from ratelimited_executor._core.durable.table import TaskTable
-from ratelimited_executor._core.durable.tasks import Placed, Placement
+from ratelimited_executor._core.durable.tasks import DurableState, Placed, Placement
 from ratelimited_executor.durable import MemoryStore, SQLiteStore
 
 from ...helpers import skip_without_apsw
@@ -50,11 +50,6 @@ def busy_is_ignored(monkeypatch) -> None:
     )
 
 
-def cancelled_is_forgotten(monkeypatch) -> None:
-    """Put a cancelled occurrence again."""
-    monkeypatch.setattr(repetitions, "is_past", lambda *_, **__: False)
-
-
 def old_is_kept(monkeypatch) -> None:
     """Leave what waits by another declaration."""
     monkeypatch.setattr(TaskTable, "_drop_waiting", lambda *_: False)
@@ -94,12 +89,25 @@ def skipped_is_forgotten(monkeypatch) -> None:
     monkeypatch.setattr(RepetitionTable, "skip_repetition", forgetful)
 
 
+def skipped_is_placed_later(monkeypatch) -> None:
+    """Remember a skipped or cancelled occurrence only until the next one is placed."""
+    monkeypatch.setattr(TaskTable, "_pass", lambda *_, **__: None)
+
+
+def tried_is_dropped(monkeypatch) -> None:
+    """Drop an occurrence that snoozes."""
+    monkeypatch.setattr(
+        repetitions, "is_waiting", lambda state, _: state not in (DurableState.CLAIMED, DurableState.DEAD)
+    )
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "broken",
     [
-        busy_is_ignored, cancelled_is_forgotten, old_is_kept, ended_is_not_noticed, pause_is_ignored,
+        busy_is_ignored, old_is_kept, ended_is_not_noticed, pause_is_ignored,
  skipped_is_forgotten,
+        skipped_is_placed_later, tried_is_dropped,
     ],
 )  # fmt: skip
 def test_broken_law_is_found(monkeypatch, broken) -> None:
