@@ -10,6 +10,7 @@ from ratelimited_executor._core.durable.repetitions import RepetitionTable
 from ratelimited_executor._core.durable.table import TaskTable
 from ratelimited_executor._core.durable.tasks import DurableState, Placed, Placement
 from ratelimited_executor.durable import MemoryStore, SQLiteStore
+from ratelimited_executor.stores.tasks import sqlite
 
 from ...helpers import skip_without_apsw
 from .repetition_histories import history_of
@@ -27,14 +28,15 @@ def test_laws_of_repetitions() -> None:
         events += history.events
         starts += history.starts
     assert starts > 20 * COUNT
-    assert {"kill", "stop", "pause", "release", "cancel", "remove", "skip", "hold", "save"} == set(events)
+    assert {"kill", "stop", "pause", "release", "cancel", "remove", "skip", "hold", "save", "snooze"} == set(events)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(1000, 1003))
-def test_laws_of_repetitions_in_a_file(tmp_path, seed) -> None:
+def test_laws_of_repetitions_in_a_file(tmp_path, monkeypatch, seed) -> None:
     """The same laws hold on a SQLite file."""
     skip_without_apsw()
+    monkeypatch.setattr(sqlite, "_LOOK_SECONDS", 1.0)  # the processes share a connection, and see all changes without
     history = history_of(seed, lambda: SQLiteStore(tmp_path / "tasks.db"))
     assert [] == history.wrong
     assert history.starts > 10
