@@ -8,7 +8,8 @@ an occurrence by another declaration that still waits is deleted.
 Occurrences
     One *waits* until a process claims it for the first time. What was claimed once, and is retried, snoozes or was released,
     goes on like one that is claimed now, whatever users do to the repetition. One that was skipped or cancelled is
-    remembered as ended when the next one is placed: whatever is declared or paused after that, it is not placed again.
+    remembered as ended when the next one is placed, or the repetition is deleted: it is not placed again, whatever is
+    declared or paused after that.
 
 Saved
     A repetition that was saved is declared by all processes of its queue that know its function, from the definition in
@@ -208,6 +209,7 @@ class RepetitionTable(ABC):
         """Delete repetitions, and their occurrences that wait; return how many there were."""
         records = {name: self._repetitions.pop(name) for name in names if name in self._repetitions}
         for name, record in records.items():
+            self._pass_last(now_us, record)
             self._drop_waiting(now_us, self._ids_of(name, record))
         return len(records)
 
@@ -242,8 +244,8 @@ class RepetitionTable(ABC):
                 return Placement.BUSY
         if not is_other and due_us <= record.last_due_us:
             return Placement.PAST
-        if last is None and record.last_id and not is_dropped:
-            self._pass(record.last_id, ahead_us=max(0, record.last_due_us - now_us))
+        if not is_dropped:
+            self._pass_last(now_us, record)
         return None
 
     def _ids_of(self, name: str, record: RepetitionRecord) -> list[str]:
@@ -259,6 +261,11 @@ class RepetitionTable(ABC):
                 self._remove(now_us, task, is_remembered=False)
             dropped.append(is_found)
         return dropped[0]
+
+    def _pass_last(self, now_us: int, record: RepetitionRecord) -> None:
+        """Remember the last occurrence as ended if it is gone."""
+        if record.last_id and self._find(record.last_id) is None:
+            self._pass(record.last_id, ahead_us=max(0, record.last_due_us - now_us))
 
     def _find(self, task_id: str) -> Task | None:
         number = self._numbers.get(task_id)

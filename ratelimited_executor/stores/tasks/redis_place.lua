@@ -43,10 +43,7 @@ local function placement()
     if not args.allow_overlap then return AS_BUSY end
   end
   if not is_other and due <= row.last_due then return AS_PAST end
-  if row.last_id ~= '' and not (number or is_dropped or redis.call('ZMSCORE', keys.ended, row.last_id)[1]) then
-    place('ended', row.last_id, vouched() + math.max(0, row.last_due - now))  -- it was skipped or cancelled
-    write_places('ended')  -- it may be the one that is asked for
-  end
+  if not is_dropped then pass_last(row, now) end
   row.last_spec, row.last_id, row.last_due, row.placed = args.spec, id, due, now
   return put()
 end

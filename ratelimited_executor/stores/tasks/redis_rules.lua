@@ -507,6 +507,12 @@ local function drop_occurrences(name, row, now, till)  -- all of these; the last
   end
 end
 
+local function pass_last(row, now)  -- remembers the last occurrence as ended if it is gone
+  if row.last_id == '' or numbers_of({row.last_id})[1] or redis.call('ZMSCORE', keys.ended, row.last_id)[1] then return end
+  place('ended', row.last_id, vouched() + math.max(0, row.last_due - now))
+  write_places('ended')  -- it may be put next
+end
+
 local function write_change(name, row, now)  -- by users
   row.changed = math.max(now, row.changed + 1)
   write_all()

@@ -86,8 +86,10 @@ def forget(now_us: int, names: Sequence[str]) -> Moves[int]:
     """Delete repetitions."""
     found = yield "forget", [(name,) for name in sorted(set(names))]
     ids = []
-    for name, last_id, definition in found:
-        ids += yield from _ids_of(name, RepetitionRecord(last_id=last_id, definition=definition))
+    for name, last_id, last_due_us, definition in found:
+        record = RepetitionRecord(last_id=last_id, last_due_us=last_due_us, definition=definition)
+        yield from _pass_last(now_us, record)
+        ids += yield from _ids_of(name, record)
     yield from moves.cancel(now_us, ids, is_waiting=True)
     return len(found)
 
@@ -130,8 +132,8 @@ def _placement(now_us: int, record: RepetitionRecord, asked: Occurrence) -> Move
             return Placement.BUSY
     if not is_other and due_us <= record.last_due_us:
         return Placement.PAST
-    if record.last_id and not (found or is_dropped):
-        yield from moves.remember([record.last_id], ahead_us=max(0, record.last_due_us - now_us))
+    if not (found or is_dropped):
+        yield from _pass_last(now_us, record)
     return None
 
 
@@ -143,6 +145,12 @@ def _known(name: str) -> Moves[RepetitionRecord | None]:
         yield "forget", [(name,)]
         return None
     return known
+
+
+def _pass_last(now_us: int, record: RepetitionRecord) -> Moves[None]:
+    """Remember the last occurrence as ended if it is gone."""
+    if record.last_id and not (yield "state_of", [(record.last_id,)]):
+        yield from moves.remember([record.last_id], ahead_us=max(0, record.last_due_us - now_us))
 
 
 def _ids_of(name: str, record: RepetitionRecord) -> Moves[list[str]]:

@@ -195,7 +195,7 @@ update durable_repetitions set
 where name = $15
 
 -- name: forget
-delete from durable_repetitions where name = $1 returning name, last_id, definition
+delete from durable_repetitions where name = $1 returning name, last_id, last_due_us, definition
 
 -- name: repetitions
 select name,

@@ -7,7 +7,7 @@ period, an argument and a run time of its own, or not at all. Checked are:
 - no occurrence starts of a release of which no process runs any more, or that declares the repetition otherwise; what
   was claimed once before that, or until a lease has ended, may still start;
 - runs do not overlap, except in processes that were killed;
-- a cancelled or skipped occurrence does not start after that, whatever is released or paused, until it is removed;
+- a cancelled or skipped occurrence does not start after that, whatever is released, paused or removed;
 - during a pause of the repetition, no occurrence starts that was not claimed once when the pause began;
 - of a repetition that is saved, nothing starts that was not claimed once when it was changed or removed;
 - of that one, what has snoozed starts again, whatever happens to the repetition, unless it is cancelled;
@@ -217,7 +217,6 @@ class World:
                 self.pause_end = -math.inf
                 for each in self.alive:
                     await each.tasks.remove_repetition("tick")
-                self.cancelled.clear()  # it is another repetition if it is declared again
                 self.outside.update(await self.claimed())
             elif event in ("skip", "hold", "save"):
                 await getattr(self, event)()

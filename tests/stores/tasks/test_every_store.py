@@ -389,10 +389,10 @@ async def numbers_of(store):
     return [row.due_us // 10**9 - 10**5 for row in await store.rows()]
 
 
-@pytest.mark.parametrize("change", ["pause", "save", "both"])
+@pytest.mark.parametrize("change", ["pause", "save", "both", "remove"])
 @pytest.mark.parametrize("how", ["skip", "cancel"])
 async def test_dropped_occurrence_is_not_placed_again(store, clock, how, change):
-    """What was skipped or cancelled is not placed after a pause that is resumed early, or by a new definition, years later."""
+    """What was skipped or cancelled is not placed again years later: after a pause, by another definition, or removed between."""
     await store.join("o", 10**16)
     await store.beat("o")
     await save(store, "d")
@@ -402,15 +402,18 @@ async def test_dropped_occurrence_is_not_placed_again(store, clock, how, change)
             assert due_of(number) == await store.skip_repetition("r")
         else:
             assert [DurableState.SCHEDULED] == await store.cancel([occurrence(number, "d").task.id])
+    if change == "remove":
+        assert 1 == await store.forget(["r"])
+        await save(store, "d")
     assert [Placement.PLACED] == await place(store, 3)
     clock.set(due_of(0))
     await store.beat("o")
     definition = "d"
-    if change != "save":
+    if change in ("pause", "both"):
         await store.pause_repetition("r", due_of(5))
         assert [Placement.PAUSED, Placement.PLACED] == await place(store, 4, 5)
         assert await store.pause_repetition("r", ENDED)
-    if change != "pause":
+    if change != "pause":  # also removed, as what waits is not asked for again by the same definition
         definition = "e"
         await save(store, definition)
     placed = await place(store, 1, 2, 3, definition=definition)
