@@ -414,7 +414,7 @@ class TaskStore(Protocol):
 
     @abstractmethod
     async def backlog(self) -> list[BacklogRow]:
-        """Count the tasks that are READY, BEHIND or DEAD, by queue, function and state, in this order."""
+        """Count the tasks that are READY, BEHIND, DEAD or PAUSED, by queue, function and state, in this order."""
         ...
 
     @abstractmethod

@@ -187,12 +187,18 @@ class StoreUnavailableError(RateLimitedExecutorError):
     """A store of durable tasks could not carry out a request; ``__cause__`` is the driver's error.
 
     Nothing was changed, unless the answer to a commit was lost: then the outcome is unknown.
+
+    Attributes:
+        store: the store.
+        reason: what has failed, and a remedy.
+        is_permanent: True if it is known that another attempt fails as well, until somebody changes something.
     """
 
-    def __init__(self, store: str, reason: str) -> None:
+    def __init__(self, store: str, reason: str, *, is_permanent: bool = False) -> None:
         super().__init__(store, reason)
         self.store = store
         self.reason = reason
+        self.is_permanent = is_permanent
 
     def __str__(self) -> str:
         return f"{self.store}: {self.reason}"

@@ -42,7 +42,7 @@ _RESULT: Final = f"{_PREFIX}.result"
 _KEY: Final = f"{_PREFIX}.key"
 _GROUP: Final = tuple(f"{_PREFIX}.{name}" for name in ("queue", "function", "state"))
 _BACKLOG_SECONDS: Final = 10.0  # for the answer of a store, at the least
-_STATES: Final = (DurableState.READY, DurableState.BEHIND, DurableState.DEAD)
+_STATES: Final = (DurableState.READY, DurableState.BEHIND, DurableState.DEAD, DurableState.PAUSED)
 _RESULTS: Final = ("done", "failed", "cancelled", "expired", "dropped")
 
 # From 50 microseconds, enough for a start on an idle loop, to a minute: beyond that, the length of a backlog says more.
@@ -101,7 +101,7 @@ def instrument_tasks(
     period: DurationLike = 15.0,
     attributes: Mapping[str, str | bool | int | float] | None = None,
 ) -> Instrumentation:
-    """Have the backlog of a store of durable tasks collected, from now on: what is READY, BEHIND or DEAD, and for how long.
+    """Have the backlog of a store of durable tasks collected, from now on: what is READY, BEHIND, DEAD or PAUSED, and for how long.
 
     A task of the running event loop asks the store; there are no values while the store is not open or does not answer.
 
@@ -406,7 +406,7 @@ class _Backlog:
     Attributes:
         target: the durable tasks.
         counts: the tasks by queue, function and state; 0 for groups that were there before, and for registered functions.
-        ages: for how many seconds the oldest READY task has been due, by queue and function; 0 if none is READY.
+        ages: for how many seconds the oldest READY or PAUSED task has been due, by queue and function; 0 if there is none.
     """
 
     def __init__(self, gauges: _Gauges, tasks: DurableTasks, period: float, attributes: dict[str, Any]) -> None:
@@ -451,8 +451,8 @@ class _Backlog:
         ages: dict[tuple[str, ...], float] = dict.fromkeys(sorted(self._known), 0.0)
         for row in rows:
             counts[row.queue, row.name, _state(row.state)] = float(row.count)
-            if row.state is DurableState.READY:
-                ages[row.queue, row.name] = max(0.0, now - row.due_us / 1_000_000)
+            if row.state in (DurableState.READY, DurableState.PAUSED):
+                ages[row.queue, row.name] = max(ages[row.queue, row.name], now - row.due_us / 1_000_000)
         self.counts, self.ages = counts, ages  # new ones: another thread may be collecting
 
 
@@ -474,13 +474,13 @@ class _Gauges:
             f"{_PREFIX}.durable.tasks",
             [lambda _: self._told(lambda each: each.counts)],
             unit="{task}",
-            description="Durable tasks in the store that are ready, behind others of their lane, or dead.",
+            description="Durable tasks in the store that are ready, behind others of their lane, dead, or paused.",
         )
         meter.create_observable_gauge(
             f"{_PREFIX}.durable.ready_age",
             [lambda _: self._told(lambda each: each.ages)],
             unit="s",
-            description="Time since the oldest ready task of a function was due.",
+            description="Time since the oldest ready or paused task of a function was due.",
         )
 
     def _told(self, values: Callable[[_Backlog], dict[tuple[str, ...], float]]) -> list[Observation]:

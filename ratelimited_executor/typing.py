@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, TypeAlias, TypedDict
 
-from ratelimited_executor._core.durations import DurationLike as DurationLike
 from ratelimited_executor._core.order.ordering import Order as Order
 from ratelimited_executor._core.permits.rates import RateLike as RateLike
 
@@ -28,6 +28,7 @@ __all__ = [
     "SubmitOptions",
 ]
 
+DurationLike: TypeAlias = float | timedelta | str  # no text, as those who read annotations at runtime lack its names
 RatesLike: TypeAlias = "RateLike | Quota | Sequence[RateLike | Quota]"
 CostLike: TypeAlias = "int | Mapping[str, int]"
 

@@ -9,24 +9,27 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-__all__ = ["remedy_of"]
+__all__ = ["is_permanent", "remedy_of"]
 
 _REFUSALS: Final = {
     "ResponseError",
     "AuthenticationError",
     "BusyLoadingError",
 }  # by name: other clients have their own classes
-# By words in the error's class and text; the first match counts.
-_REMEDIES: Final = (
+# By words in the error's class and text; the first match counts. These last until somebody changes something ...
+_LASTING: Final = (
     (("NoPermissionError", "NOPERM", "ACL failure", "can't run this command", "can't access"),
      "grant its user the rights that the how-to lists: ACL SETUSER"),
     (("AuthenticationError", "NOAUTH", "WRONGPASS", "AuthenticationWrongNumberOfArgsError"),
      "set the server's user name and password in the URL: redis://user:password@host:port"),
-    (("ReadOnlyError", "READONLY"), "this server is a replica: connect to its master, as a Sentinel client of redis-py does"),
-    (("BusyLoadingError", "LOADING"), "the server is still reading its data; it answers when that is done"),
     (("WRONGTYPE",), "a key of this name is of another type: delete it, or choose another group or prefix"),
     (("DB index", "SELECT is not allowed"), "choose a database that the server has: redis://host:port/0"),
     (("MovedError", "MOVED"), "this server is part of a cluster: hand in a client of redis.asyncio.RedisCluster"),
+)  # fmt: skip
+# ... and these may end by themselves.
+_PASSING: Final = (
+    (("ReadOnlyError", "READONLY"), "this server is a replica: connect to its master, as a Sentinel client of redis-py does"),
+    (("BusyLoadingError", "LOADING"), "the server is still reading its data; it answers when that is done"),
     (("OutOfMemoryError", "OOM"), "the server is full: raise its maxmemory"),
     (("NOREPLICAS",), "the server has fewer replicas than its min-replicas-to-write"),
 )  # fmt: skip
@@ -51,9 +54,15 @@ def remedy_of(error: BaseException, scripts: Iterable[str] = ()) -> tuple[str, s
     if kinds.isdisjoint(_REFUSALS):
         return None
     reason = f"{type(error).__name__}: {error}"
-    remedy = next((remedy for words, remedy in _REMEDIES if any(word in reason for word in words)), "")
+    remedy = next((remedy for words, remedy in (*_LASTING, *_PASSING) if any(word in reason for word in words)), "")
     commands = _commands_without_right(str(error), scripts)
     return reason, f"{remedy} (missing: {commands})" if commands else remedy
+
+
+def is_permanent(error: BaseException) -> bool:
+    """True if a server refuses what it will refuse again, until somebody changes it."""
+    refusal = remedy_of(error)
+    return refusal is not None and any(word in refusal[0] for words, _ in _LASTING for word in words)
 
 
 def _commands_without_right(text: str, scripts: Iterable[str]) -> str:

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any, Final
 
 from ratelimited_executor._core.urls import ENCODE
 from ratelimited_executor.exceptions import StoreUnavailableError
 
-__all__ = ["check_conninfo", "check_text", "driver_for"]
+__all__ = ["check_conninfo", "check_text", "driver_for", "is_permanent"]
 
 _CREDENTIALS: Final = ("user", "password")  # parts of a conninfo that may contain any character
+# Of a connection that lasting settings refuse; a server that starts or is full says something else, and so does one in another language.
+_REFUSED: Final = re.compile(
+    r'(?:database|role) ".*" does not exist|authentication failed|no password supplied|permission denied for database'
+    r"|is not permitted to log in|no pg_hba\.conf entry|invalid (?:\w+ value|port number)"
+)
+_REFUSED_STATES: Final = ("28", "3D", "3F", "42")  # a wrong login, database or schema; a missing right or table
 
 
 def driver_for(user: str) -> Any:
@@ -56,7 +63,17 @@ def check_conninfo(user: str, driver: Any, conninfo: str) -> None:
         reason = f"its user name or password ends too early; {ENCODE}"
     else:
         return
-    raise StoreUnavailableError(user, f"conninfo cannot be read: {reason}")
+    raise StoreUnavailableError(user, f"conninfo cannot be read: {reason}", is_permanent=True)
+
+
+def is_permanent(error: Any) -> bool:
+    """True if the server refuses what it will refuse again, such as a password or a right; not while it starts.
+
+    Args:
+        error: an error of the driver; those of a connection have a text and no SQLSTATE.
+    """
+    state = getattr(error, "sqlstate", None)
+    return _REFUSED.search(str(error)) is not None if state is None else state.startswith(_REFUSED_STATES)
 
 
 def _is_cut(parts: dict[str, Any]) -> bool:

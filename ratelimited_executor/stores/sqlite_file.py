@@ -33,17 +33,17 @@ _FileId: TypeAlias = tuple[str, int, int]  # full path, device and inode
 
 __all__ = ["SQLiteFile", "driver", "is_mended"]
 
-_BUSY_MS: Final = 30_000  # the longest time for which another process may hold the file
 _RETRY_SECONDS: Final = 0.005
 _URL: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
 _REMEDIES: Final = {
-    "BusyError": f": another process has held the file for {_BUSY_MS // 1000} s, or a release of SQLite is in use that may not share it",
+    "BusyError": ": another process has held the file for {busy:g} s, or a release of SQLite is in use that may not share it",
     "FullError": ": make room on the disk; what was put before is safe",
     "ReadOnlyError": ": this process may not write the file, or its directory",
     "CantOpenError": ": make its directory, and let this process write it",
     "NotADBError": ": name another file",
     "CorruptError": ": restore it from a backup",
 }
+_PERMANENT: Final = ("ReadOnlyError", "NotADBError", "CorruptError")
 _NO_FILE: Final = ": name a file that is there, and that this process may read and write"
 
 
@@ -61,7 +61,7 @@ class SQLiteFile:
 
     _is_creating = True  # create the file if it does not exist
     _begin = "begin immediate"  # begins a transaction
-    _busy_ms = _BUSY_MS
+    _busy_ms = 30_000  # the longest time for which another process may hold the file
     _remedies: ClassVar[Mapping[str, str]] = {}  # by the name of the driver's error, where they are not the usual ones
 
     def __init__(self, path: str | PathLike[str]) -> None:
@@ -163,8 +163,13 @@ class SQLiteFile:
             yield
         except apsw.Error as error:
             known = {**_REMEDIES, **self._remedies, **remedies}
-            remedy = next((text for kind, text in known.items() if isinstance(error, getattr(apsw, kind))), "")
-            raise StoreUnavailableError(repr(self), f"{error}{remedy}") from error
+            remedy = next((text for kind, text in known.items() if isinstance(error, getattr(apsw, kind))), "").format(
+                busy=self._busy_ms / 1000
+            )
+            is_permanent = isinstance(error, tuple(getattr(apsw, kind) for kind in _PERMANENT)) or (
+                isinstance(error, apsw.CantOpenError) and self._path.exists()  # it is no file, or a right is missing
+            )
+            raise StoreUnavailableError(repr(self), f"{error}{remedy}", is_permanent=is_permanent) from error
 
     def _connect(self) -> None:
         if self._closing is not None:
@@ -180,7 +185,7 @@ class SQLiteFile:
                 if not is_mended(apsw.sqlite_lib_version()):
                     connection.execute("pragma locking_mode = exclusive")
                 self._check(connection)
-                _use_wal(connection)
+                _use_wal(connection, self._busy_ms)
                 self._prepare(connection)
             except BaseException:
                 connection.close()
@@ -228,13 +233,13 @@ def driver(user: str = "SQLite") -> Any:
     return apsw
 
 
-def _use_wal(connection: Any) -> None:
+def _use_wal(connection: Any, busy_ms: int) -> None:
     """Set the WAL mode.
 
     Of connections that set it on a new file at the same moment, SQLite refuses all but one without waiting for the busy
     timeout: each holds a lock that the others wait for. A refused one has let go of its lock, and may try again.
     """
-    until = time.monotonic() + _BUSY_MS / 1000
+    until = time.monotonic() + busy_ms / 1000
     while True:
         try:
             connection.execute("pragma journal_mode = wal")

@@ -32,6 +32,16 @@ def test_quick_run_loses_nothing_and_starts_nothing_early(
         assert dict.fromkeys(table["checks"], 0) == table["checks"]
 
 
+def test_no_two_starts_have_one_permit() -> None:
+    """A start that seems to be some nanoseconds before its permit has that permit; those that nobody took have lapsed."""
+    from bench.pacing.sides import _Grid
+
+    grid = _Grid(rate=1000, offset_ns=0, slack_ns=2_000_000, first=5)
+
+    assert ([0, -10, 0, 0], 0) == grid.lateness([5_000_000, 5_999_990, 7_000_000, 8_000_000], 0)
+    assert ([0, 2_000_000, 1_500_000], 5) == grid.lateness([5_000_000, 13_000_000, 13_500_000], 0)
+
+
 def test_interrupted_run_prints_what_is_complete(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -469,6 +469,23 @@ def told(monitor, name):
     return {tuple(value for key, value in each.attributes.items() if key != "at"): each.value for each in points}
 
 
+async def test_paused_tasks_are_in_the_backlog(monitor):
+    """During a pause, the tasks that it holds are counted as paused, and the age of the oldest goes on."""
+    tasks = DurableTasks(MemoryStore())
+    send = tasks.task(name="send")(seen)
+    with instrument_tasks(tasks, meter_provider=monitor.provider, period=10):
+        async with tasks, RateLimitedExecutor("x") as executor:
+            await tasks.pause(function="send")
+            await send.put(1)
+            async with tasks.running(executor):
+                await asyncio.sleep(25)
+            await send.put(2)
+            await asyncio.sleep(10)
+            counts = told(monitor, "tasks")
+            assert (1, 1) == (counts["default", "send", "ready"], counts["default", "send", "paused"])
+            assert 29 < told(monitor, "ready_age")["default", "send"] <= 35
+
+
 async def test_backlog_of_a_store_is_told_by_queue_function_and_state(monitor, monkeypatch):
     """Each function has its ready, behind and dead tasks, 0 if it had some, and the age of its oldest ready one."""
     store = MemoryStore()

@@ -57,7 +57,7 @@ class Group:
         await self.fleet.close()
 
 
-@pytest.mark.parametrize(("seed", "peers"), [(0, 1), (1, 2), (2, 4), (0, 10), (1, 10)])
+@pytest.mark.parametrize(("seed", "peers"), [(0, 1), (1, 2), (1, 10)])
 async def test_many_raise_a_rate_as_fast_as_one(seed, peers):
     """However many processes raise it, the rate rises by ``increase`` a second, and not by that for each of them."""
     group = Group(seed)
@@ -72,14 +72,14 @@ async def test_many_raise_a_rate_as_fast_as_one(seed, peers):
     await group.close()
 
 
-@pytest.mark.parametrize(("seed", "peers"), [(0, 1), (1, 2), (2, 4), (0, 10), (1, 10)])
+@pytest.mark.parametrize(("seed", "peers"), [(0, 1), (1, 2), (2, 4), (0, 10)])
 async def test_a_fall_of_one_is_one_of_all_and_ends(seed, peers):
     """A fall seen by one process applies to all and is not undone by a concurrent rise; then the rate rises again."""
     generator = random.Random(seed)
     group = Group(seed)
     nodes = await group.add(peers)
     await group.run(SETTLED + 5)
-    for _ in range(4):
+    for _ in range(2):
         await group.run(5 + generator.random())
         before = group.rate
         generator.choice(nodes).executor.penalize(None)
@@ -122,7 +122,7 @@ async def test_a_lasting_overload_lets_a_group_fall_as_fast_as_one(peers):
     await group.close()
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(2))
 async def test_laws_hold_where_messages_are_lost_and_late(seed):
     """With lost and late messages the rate stays below its ceiling, and rises are at least a period apart."""
     generator = random.Random(seed)
@@ -177,7 +177,7 @@ class Capacity:
         self.served.append(now)
 
 
-@pytest.mark.parametrize("peers", [1, 2, 4, 10])
+@pytest.mark.parametrize("peers", [1, 4])
 async def test_a_group_finds_what_a_server_can_take(peers):
     """A group finds the capacity of a server as one process does: most of it is used, and few requests are refused."""
     server = Capacity(60)

@@ -9,6 +9,7 @@ known by then. Tickets are asked for at random times ahead, so that later ones c
 import itertools
 import os
 import struct
+from bisect import bisect_left
 from collections.abc import Callable, Iterator
 from functools import partial
 
@@ -32,7 +33,7 @@ from .servers import RedisServer
 
 pytestmark = pytest.mark.real_time("a real server, on one side")
 
-PROGRAMS = int(os.environ.get("LAW_PROGRAMS", "30"))  # programs drawn for each property
+PROGRAMS = int(os.environ.get("LAW_PROGRAMS", "20"))  # programs drawn for each property
 PS = 1_000_000
 SECOND = 1_000_000
 START = 1_704_067_200 * SECOND
@@ -326,9 +327,10 @@ def test_no_second_holds_more_starts_than_an_exact_pace_says(subject: LawSubject
     ledger = Ledger(subject, PaceSettings.of(count, SECOND), lambda ledger: None)
     while ledger.now < START + 3 * SECOND:
         ledger.now = ledger.ask(1, MANY)
-    for begin in {ticket.last for ticket in ledger.tickets}:
+    firsts, lasts = (sorted(getattr(ticket, end) for ticket in ledger.tickets) for end in ("t", "last"))
+    for place, begin in enumerate(lasts):
         end = begin + SECOND * (1 + DRIFT)  # end excluded
-        assert sum(ticket.t < end and ticket.last >= begin for ticket in ledger.tickets) <= count
+        assert bisect_left(firsts, end) - bisect_left(lasts, begin, 0, place) <= count
 
 
 BURSTS = [(10, 100, SECOND), (1, 10, SECOND), (100, 7, 3 * SECOND), (5, 100_000, SECOND), (1000, 1000, SECOND)]
@@ -794,7 +796,7 @@ USES = [
     *((WindowSettings.of(count, per), count, per, 0.99) for count, per in [(100, SECOND), (1000, SECOND), (1000, 60 * SECOND)]),
     (BurstSettings.of(100, 100, SECOND), 100, SECOND, 0.999),
     (BurstSettings.of(10, 1000, 10 * SECOND), 1000, 10 * SECOND, 0.999),
-    *((PaceSettings.of(count, SECOND), count, SECOND, 0.99) for count in (10, 100, 1000, 5000)),
+    *((PaceSettings.of(count, SECOND), count, SECOND, 0.99) for count in (10, 100, 1000)),
     (PaceSettings.of(99_999, SECOND, is_exact=False), 99_999, SECOND, 0.999),
 ]  # fmt: skip
 

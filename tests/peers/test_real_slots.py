@@ -240,12 +240,12 @@ async def test_limit_that_another_process_sets(redis_server: RedisServer, caplog
 
 async def test_limit_is_not_known_before_the_group_has_answered(redis_server: RedisServer) -> None:
     """A process that joins asks for the limit at once, and reads None until the answer, never a wrong 0."""
-    async with manager_of(redis_server.url, lease=20) as manager, manager_of(redis_server.url, lease=20) as other:
+    async with manager_of(redis_server.url, lease=8) as manager, manager_of(redis_server.url, lease=8) as other:
         async with manager.slots("pool", limit=2).hold():
             slots = other.slots("pool")
             read = [(slots.limit, slots.statistics().limit)]
             assert "limit=None" in repr(slots)
-            async with asyncio.timeout(5):  # a quarter of a lease
+            async with asyncio.timeout(4):  # half of a lease
                 while read[-1][0] is None:
                     await asyncio.sleep(0.001)
                     read.append((slots.limit, slots.statistics().limit))

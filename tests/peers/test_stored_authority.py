@@ -18,7 +18,7 @@ from .stored_subjects import InFile, InMemory, InPostgres, OnRedis, Subject, tol
 
 pytestmark = pytest.mark.real_time("files and a real server, on one side")
 
-PROGRAMS = int(os.environ.get("STORED_PROGRAMS", "6"))
+PROGRAMS = int(os.environ.get("STORED_PROGRAMS", "4"))
 STEPS = 250
 
 

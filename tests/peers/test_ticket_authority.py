@@ -33,7 +33,7 @@ from .ticket_subjects import KEYS, TicketsInMemory, TicketsOnRedis, TicketSubjec
 
 pytestmark = pytest.mark.real_time("a real server, on one side")
 
-PROGRAMS = int(os.environ.get("TICKET_PROGRAMS", "100"))
+PROGRAMS = int(os.environ.get("TICKET_PROGRAMS", "50"))
 SECOND = 1_000_000
 START = 1_704_067_200 * SECOND
 VALID = 20_000

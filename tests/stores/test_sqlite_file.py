@@ -47,7 +47,7 @@ async def test_progress_and_tasks_share_a_file_only_where_that_is_safe(kind, mon
     from ratelimited_executor.exceptions import StoreUnavailableError
 
     monkeypatch.setattr(apsw, "sqlite_lib_version", lambda: "3.45.1")
-    monkeypatch.setattr(sqlite_file, "_BUSY_MS", 10)
+    monkeypatch.setattr(sqlite_file.SQLiteFile, "_busy_ms", 10)
     first, second = SQLiteProgress(tmp_path / "x.db"), kind(tmp_path / "x.db")
     await first.begin("sync", "8 h", 5)
     with pytest.raises(StoreUnavailableError, match="may not share it"):

@@ -307,7 +307,7 @@ class TaskTable(RepetitionTable):
 
     def backlog(self) -> list[BacklogRow]:
         """Count the tasks in some states, by queue, function and state."""
-        wanted = (DurableState.READY, DurableState.BEHIND, DurableState.DEAD)
+        wanted = (DurableState.READY, DurableState.BEHIND, DurableState.DEAD, DurableState.PAUSED)
         found = [task for task in self._tasks.values() if task.state in wanted]
         return backlog_rows((task.new.queue, task.new.name, int(task.state), 1, task.due_us) for task in found)
 

@@ -618,7 +618,7 @@ class LaneRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BacklogRow:
-    """The tasks of one function that are READY, BEHIND or DEAD, counted.
+    """The tasks of one function that are READY, BEHIND, DEAD or PAUSED, counted.
 
     Attributes:
         queue: their queue.

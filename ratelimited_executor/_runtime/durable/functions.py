@@ -322,12 +322,14 @@ class DurableFunction(Generic[P, R]):
                 raise TypeError(f"{self.name}: {error}") from None
         if self._check is not None:
             self._check(*args, **kwargs)
+        arguments: list[Any] = [(), {}]
         try:
             arguments = self._arguments(args, kwargs)
             body = self._tasks.codec.dumps(arguments)
         except (TypeError, ValueError) as error:
             kind = TypeError if isinstance(error, TypeError) else ValueError
-            raise kind(f"the arguments of {self.name} cannot be encoded: {error}{self._typed.remedy}") from error
+            where = self._typed.wrong(arguments[0], arguments[1], self._tasks.codec.dumps)
+            raise kind(f"the arguments of {self.name} cannot be encoded: {where}{error}{self._typed.remedy}") from error
         if not isinstance(body, bytes):
             raise TypeError(f"codec must return bytes, got {type(body).__name__} for the arguments of {self.name}")
         if len(body) > _BODY_MAX:
@@ -337,7 +339,7 @@ class DurableFunction(Generic[P, R]):
             )
         unique = unique_of("unique", options.pop("unique", None))
         scope = (self._tasks.queue, self.name, self.version)
-        key = None if unique is None else key_of_call(unique, self._signature, scope, *arguments[:2])
+        key = None if unique is None else key_of_call(unique, self._typed.stored_signature, scope, *arguments[:2])
         return self._new(body, key, **options)
 
     @property
@@ -449,6 +451,8 @@ def key_text(key: Any) -> str | None:
         return None
     if isinstance(key, bool) or not isinstance(key, (str, int)):
         raise TypeError(f"key of a durable task must be a str or an int, got {key!r}")
+    if isinstance(key, int) and abs(key) >= 10**_TEXT_MAX:
+        raise ValueError(f"key must have at most {_TEXT_MAX} digits, got an int of {key.bit_length()} bits")
     return json.dumps(text_of("key", key) if isinstance(key, str) else key)
 
 

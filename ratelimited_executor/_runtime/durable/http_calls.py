@@ -13,6 +13,7 @@ from ratelimited_executor._runtime.arguments import callable_of, seconds_of
 from ratelimited_executor._runtime.durable.current import current_task
 from ratelimited_executor._runtime.repeat.retrying import parse_retry_after
 from ratelimited_executor.exceptions import RateLimitedExecutorError, RetryLater
+from ratelimited_executor.typing import DurationLike  # noqa: TC001  # annotations of durable functions are read at runtime
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
     from aiohttp import ClientSession
     from yarl import URL
 
-    from ratelimited_executor._core.durations import DurationLike
     from ratelimited_executor._runtime.durable.functions import DurableFunction, FunctionOptions
     from ratelimited_executor._runtime.durable.tasks import DurableTasks
 

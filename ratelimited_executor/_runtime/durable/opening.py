@@ -18,7 +18,7 @@ _PAUSE_SECONDS_MAX: Final = 2.0  # ... up to this
 
 
 async def open_store(store: TaskStore, clock: Clock, timeout: float) -> None:
-    """Open a store; try again for some seconds if it is not available, and then raise the error of the last attempt."""
+    """Open a store; try again for some seconds while it is not available, and then raise the error of the last attempt."""
     now = asyncio.get_running_loop().time
     until, pause = now() + timeout, _PAUSE_SECONDS
     while True:
@@ -26,7 +26,7 @@ async def open_store(store: TaskStore, clock: Clock, timeout: float) -> None:
             await store.open(clock)
         except StoreUnavailableError as error:
             left = until - now()
-            if left <= 0:
+            if error.is_permanent or left <= 0:
                 raise
             if pause == _PAUSE_SECONDS:
                 LOGGER.warning("durable tasks: %s; trying again for %g s", error, left)

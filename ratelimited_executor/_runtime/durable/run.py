@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+from threading import Lock
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from ratelimited_executor._core.queue.records import TriedOnce
 from ratelimited_executor._kernel.states import TaskState
 from ratelimited_executor._runtime.durable.codec import encoded
 from ratelimited_executor._runtime.durable.current import CURRENT
+from ratelimited_executor._runtime.durable.outcomes import LeaseOverError
 
 if TYPE_CHECKING:
     from ratelimited_executor._core.durable.tasks import Claimed
@@ -57,6 +59,7 @@ class DurableRun(TriedOnce):
         "runner",
         "saved",
         "span",
+        "turn",
     )
 
     def __init__(
@@ -75,10 +78,15 @@ class DurableRun(TriedOnce):
         self.is_given_up = False  # True if the attempt was cancelled here, to release the task
         self.is_void = False  # True if the claim is no longer in force
         self.saved = claimed.saved
+        self.turn = (
+            Lock() if func.in_thread else None
+        )  # acquired once: by the thread that begins, or by who keeps it from that
 
     def __call__(self) -> Any:
         runner = self.runner
-        if self.func.in_thread:
+        if self.turn is not None:
+            if not self.turn.acquire(blocking=False):
+                raise LeaseOverError
             assert self.handle is not None
             self.handle.get_loop().call_soon_threadsafe(runner._started, self)
         else:
@@ -90,6 +98,10 @@ class DurableRun(TriedOnce):
         if self.claimed.lost_count:
             return self._recorded()
         return self.func(*self.args, **self.kwargs)
+
+    def stop(self) -> bool:
+        """Keep it from starting; return False if it has started, even if the loop has not heard of that yet."""
+        return not self.is_started and (self.turn is None or self.turn.acquire(blocking=False))
 
     def save(self, state: Any) -> None:
         """Save a state for the next attempt; in any thread."""

@@ -186,7 +186,7 @@ class DurableRunner:
         try:
             assert self._pump_task is not None
             await self._pump_task  # not cancelled: an in-flight claim would be lost
-            self._cancel(_is_unstarted)
+            self._cancel(DurableRun.stop)
             with anyio.move_on_after(timeout):
                 await self._until_idle()
             self._cancel()
@@ -447,7 +447,7 @@ class DurableRunner:
                 cancelled = await self._lease.renew(self._claims)
             except StoreUnavailableError:
                 if self._lease.is_over():
-                    self._cancel(_is_unstarted)  # other processes may have claimed them
+                    self._cancel(DurableRun.stop)  # other processes may have claimed them
                 raise
             if cancelled is None:
                 await self._start_anew()
@@ -504,7 +504,7 @@ class DurableRunner:
     async def _release_paused(self) -> None:
         """Release held tasks that are paused and have not started; those that have go on."""
         pauses = [pause_of(row) for row in await self._store.pauses()]
-        self._cancel(lambda run: _is_unstarted(run) and any(_covers(each, self._queue, run.claimed) for each in pauses))
+        self._cancel(lambda run: any(_covers(each, self._queue, run.claimed) for each in pauses) and run.stop())
 
     async def _start_anew(self) -> None:
         """Continue after the lease has ended."""
@@ -519,6 +519,7 @@ class DurableRunner:
         )  # fmt: skip
         for run in list(self._held.values()):
             run.is_void = run.is_given_up = True
+            run.stop()
             if run.handle is not None:
                 run.handle.cancel()
 
@@ -637,10 +638,6 @@ class DurableRunner:
 
     def _has_key_limits(self) -> bool:
         return self._executor.key_rate is not None or self._executor.key_concurrency is not None
-
-
-def _is_unstarted(run: DurableRun) -> bool:
-    return not run.is_started
 
 
 def _covers(pause: Pause, queue: str, claimed: Claimed) -> bool:

@@ -8,13 +8,15 @@
         ...                <-------   True if it is new, or the error
 
 Before a fork the thread ends, and its store is closed: neither would work in the child, and two processes must not share
-a connection. The next put of either process starts it again.
+a connection. A fork does not wait for a store that is not available: its opening is given up. The next put of either
+process, or one that has waited for the opening, starts the thread again.
 """
 
 from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import contextlib
 import os
 import threading
 import weakref
@@ -25,7 +27,7 @@ from ratelimited_executor._runtime.durable.opening import open_store
 from ratelimited_executor._runtime.durable.putting import Putting
 from ratelimited_executor._runtime.threads.loop_thread import Crossings, LoopThread, runs_event_loop
 from ratelimited_executor._runtime.time.clock import SystemClock
-from ratelimited_executor.exceptions import ExecutorStoppedError, StoreUnavailableError
+from ratelimited_executor.exceptions import ExecutorStoppedError
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Sequence
@@ -53,8 +55,6 @@ class SyncPuts:
         self._open_timeout = open_timeout
         self._lock = threading.Lock()
         self._thread: _PuttingThread | None = None
-        self._failure_count = 0  # of attempts to open the store ...
-        self._failure = ""  # ... and why the last one failed
         _ALL.add(self)
 
     @cached_property
@@ -68,32 +68,27 @@ class SyncPuts:
         Args:
             tasks: the tasks of one transaction.
         """
+        until = SystemClock.monotonic() + self._open_timeout
         while True:
-            thread = self._opened()
+            thread = self._current(until)
             begun: list[bool] = []
             try:
                 return thread.put(tasks, begun)
-            except (
-                ExecutorStoppedError
-            ):  # before a fork; or at the interpreter's exit, and then it cannot be opened again
+            except ExecutorStoppedError:  # before a fork; or at the interpreter's exit, and then no other thread starts
                 self._drop(thread)
-                if begun:
+                if begun or thread.state == "new":
                     raise
+            except BaseException:
+                if thread.has_failed:  # all puts that have waited for it get its error; the next one tries again
+                    self._drop(thread)
+                raise
 
-    def _opened(self) -> _PuttingThread:
-        failures = self._failure_count
+    def _current(self, until: float) -> _PuttingThread:
+        """Return the thread, which the first put starts; one that is new tries to open the store until some time."""
         with self._lock:
             if self._thread is None:
-                if self._failure_count != failures:  # another put has tried while this one waited for the lock
-                    raise StoreUnavailableError(repr(self._store), self._failure)
-                thread = _PuttingThread(_twin_of(self._store), f"put_sync() of {self._store!r}", self._open_timeout)
-                try:
-                    thread.start()
-                except StoreUnavailableError as error:  # the next put tries again
-                    self._failure_count += 1
-                    self._failure = error.reason
-                    raise
-                self._thread = thread
+                left = max(0.0, until - SystemClock.monotonic())
+                self._thread = _PuttingThread(_twin_of(self._store), f"put_sync() of {self._store!r}", left)
             return self._thread
 
     def _drop(self, thread: _PuttingThread) -> None:
@@ -121,6 +116,17 @@ class _PuttingThread(LoopThread):
         self._keeper = _Keeper(store, crossings, open_timeout)
         super().__init__(cast("Any", self._keeper), name)  # in the place of a manager
         self.crossings = crossings
+
+    @property
+    def has_failed(self) -> bool:
+        """True if its store could not be opened."""
+        return self._start.failure is not None
+
+    def close(self) -> None:
+        """End the thread; an opening that is under way is given up."""
+        if self._process in (0, os.getpid()):
+            self._keeper.give_up()
+        super().close()
 
     def put(self, tasks: Sequence[NewTask], begun: list[bool]) -> list[bool | Duplicate]:
         """Put tasks; ``begun`` gets an element if that may have had an effect."""
@@ -154,9 +160,24 @@ class _Keeper:
         self._crossings = crossings
         self._open_timeout = open_timeout
         self._putting = Putting(store)
+        self._opening: asyncio.Task[None] | None = None
+        self._is_given_up = False
 
     async def start(self) -> None:
-        await open_store(self._store, SystemClock(), self._open_timeout)
+        self._opening = asyncio.ensure_future(open_store(self._store, SystemClock(), self._open_timeout))
+        if self._is_given_up:
+            self._opening.cancel()
+        await asyncio.wait([self._opening])
+        if self._opening.cancelled():
+            raise ExecutorStoppedError(repr(self._store))
+        self._opening.result()
+
+    def give_up(self) -> None:
+        """Stop opening the store, if it is not open yet; from any thread, before the start as well."""
+        self._is_given_up = True
+        if self._opening is not None:
+            with contextlib.suppress(RuntimeError):  # the loop is closed
+                self._opening.get_loop().call_soon_threadsafe(self._opening.cancel)
 
     async def put(self, tasks: Sequence[NewTask]) -> list[bool | Duplicate]:
         return [await self._putting.put(tasks[0])] if len(tasks) == 1 else await self._store.put(tasks)

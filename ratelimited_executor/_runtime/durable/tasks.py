@@ -105,9 +105,7 @@ class DurableTasks(RepetitionCalls):
         lease: DurationLike = 15.0,
         open_timeout: DurationLike = 0.0,
     ) -> None:
-        if not isinstance(store, TaskStore):
-            raise TypeError(f"store must be a store of tasks, such as SQLiteStore('tasks.db'), got {store!r}")
-        self.store = store
+        self.store = _store_of(store)
         self.queue = text_of("queue", queue)
         self.codec: Codec = JSONCodec() if codec is None else check_codec(codec)
         self.lease = seconds_of("lease", lease)
@@ -286,7 +284,7 @@ class DurableTasks(RepetitionCalls):
         return await self._waiting.result(id, self.codec)
 
     async def backlog(self) -> list[BacklogRow]:
-        """Count the tasks of the store that are READY, BEHIND or DEAD, by queue, function and state."""
+        """Count the tasks of the store that are READY, BEHIND, DEAD or PAUSED, by queue, function and state."""
         return await self.store.backlog()
 
     async def lanes(self, *, limit: int = 100) -> list[LaneRow]:
@@ -554,3 +552,11 @@ async def _each(tasks: Iterable[NewTask] | AsyncIterable[NewTask]) -> AsyncItera
     else:
         for task in tasks:
             yield task
+
+
+def _store_of(store: Any) -> TaskStore:
+    if isinstance(store, TaskStore):
+        return store
+    missing = [name for name in sorted(TaskStore.__abstractmethods__) if not hasattr(store, name)]
+    lacks = f", which lacks {', '.join(missing)}" if hasattr(store, "claim") else ""  # one for an earlier release
+    raise TypeError(f"store must be a store of tasks, such as SQLiteStore('tasks.db'), got {store!r}{lacks}")

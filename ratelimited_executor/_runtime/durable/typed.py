@@ -7,6 +7,7 @@ say now.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import inspect
 import json
@@ -51,11 +52,31 @@ class TypedArguments:
         """True if some argument may be converted."""
         return any(converter is not None for converter in self._by_name.values())
 
+    @cached_property
+    def stored_signature(self) -> inspect.Signature:
+        """The signature, with defaults as they are stored if they are passed."""
+        parameters = dict(self._signature.parameters)
+        for name, each in self._signature.parameters.items():
+            converter = self._by_name[name]
+            if converter is not None and each.default is not each.empty:
+                with contextlib.suppress(TypeError, ValueError):  # another class than the annotation says
+                    parameters[name] = each.replace(default=converter.write(name, each.default))
+        return self._signature.replace(parameters=list(parameters.values()))
+
     @property
     def remedy(self) -> str:
         """The end of the message of an argument that cannot be encoded: annotations that name what cannot be found."""
         names = [name for name, hint in self._hints.items() if isinstance(hint, str)]
         return f"; the annotation of {', '.join(names)} names what cannot be found" if names else ""
+
+    def wrong(self, args: Sequence[Any], kwargs: Mapping[str, Any], encode: Write) -> str:
+        """The beginning of the message of an argument that cannot be encoded: its name; empty if that is not known."""
+        for at, value in _given(args, kwargs):
+            try:
+                encode([[value], {}])
+            except (TypeError, ValueError):
+                return f"{self._name(at)}: "
+        return ""
 
     def write(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
         """Return what a codec is given: ``[args, kwargs]``, and a list of the converted ones if there are any.
@@ -65,8 +86,7 @@ class TypedArguments:
             ValueError: if its value cannot be converted.
         """
         plain_args, plain_kwargs, typed = list(args), dict(kwargs), list[int | str]()
-        given: list[tuple[int | str, Any]] = [*enumerate(args), *kwargs.items()]
-        for at, value in given:
+        for at, value in _given(args, kwargs):
             converter = self._at(at)
             if converter is None:
                 continue
@@ -129,6 +149,10 @@ class TypedArguments:
                 converter = _optional(converter)
             found[name] = converter
         return found
+
+
+def _given(args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[tuple[int | str, Any]]:
+    return [*enumerate(args), *kwargs.items()]
 
 
 class _Converter(NamedTuple):
@@ -265,7 +289,9 @@ def _hints_of(owner: Any, annotations: Mapping[str, Any]) -> dict[str, Any]:
     if isinstance(owner, type):
         scope[owner.__name__] = owner
     elif inspect.isfunction(owner):
-        scope.update(inspect.getclosurevars(owner).nonlocals)
+        for name, cell in zip(owner.__code__.co_freevars, owner.__closure__ or (), strict=True):
+            with contextlib.suppress(ValueError):  # it has no value yet
+                scope[name] = cell.cell_contents
     hints = {}
     for name, annotation in annotations.items():
         holder = types.SimpleNamespace(__annotations__={name: annotation})

@@ -89,7 +89,7 @@ _PAUSE_SECONDS: Final = 0.0002  # before a lock of another process is tried agai
 _PAUSE_MAX_SECONDS: Final = 0.002
 _CONNECT_SECONDS: Final = 1.0  # for which another process may hold the file while it is opened
 _REMEDIES: Final = {
-    "BusyError": f": another process has held the file for {_CONNECT_SECONDS:g} s",
+    "BusyError": ": another process has held the file for {busy:g} s",
     "FullError": ": make room on the disk",
     "NotADBError": ": it holds no limits: name another file, or delete it if nothing else needs it",
     "CorruptError": ": delete it with -wal and -shm beside it; all processes continue in a new file",

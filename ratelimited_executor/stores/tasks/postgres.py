@@ -20,7 +20,7 @@ from ratelimited_executor._core.durable.tasks import Durability
 from ratelimited_executor._forks import check_process
 from ratelimited_executor.abc import TaskStore
 from ratelimited_executor.exceptions import StoreUnavailableError
-from ratelimited_executor.stores.postgres_driver import check_conninfo, check_text, driver_for
+from ratelimited_executor.stores.postgres_driver import check_conninfo, check_text, driver_for, is_permanent
 from ratelimited_executor.stores.tasks import moves
 from ratelimited_executor.stores.tasks.moves import Together
 from ratelimited_executor.stores.tasks.postgres_connections import (
@@ -311,7 +311,8 @@ class PostgresStore(SQLStore, TaskStore):
                 if state == _LOCK_NOT_AVAILABLE
                 else ""
             )
-            raise StoreUnavailableError(repr(self), f"{type(cause).__name__}: {cause}".strip() + remedy) from error
+            reason = f"{type(cause).__name__}: {cause}".strip() + remedy
+            raise StoreUnavailableError(repr(self), reason, is_permanent=is_permanent(cause)) from error
 
 
 def migration_sql(store: str = "the store", versions: tuple[int, int] | None = None) -> str:

@@ -31,7 +31,7 @@ from ratelimited_executor._core.durable.tasks import (
 )
 from ratelimited_executor._forks import check_process
 from ratelimited_executor._redis.client import client_of
-from ratelimited_executor._redis.refusals import remedy_of
+from ratelimited_executor._redis.refusals import is_permanent, remedy_of
 from ratelimited_executor.abc import TaskStore
 from ratelimited_executor.exceptions import StoreUnavailableError
 from ratelimited_executor.stores.tasks.redis_layout import (
@@ -332,7 +332,7 @@ class RedisStore(TaskStore):
     async def backlog(self) -> list[BacklogRow]:
         """Count tasks, a thousand at a time, so they may change in between."""
         parts = []
-        for state in (DurableState.READY, DurableState.BEHIND, DurableState.DEAD):
+        for state in (DurableState.READY, DurableState.BEHIND, DurableState.DEAD, DurableState.PAUSED):
             after, is_more = b"", True
             while is_more:
                 after, *found = await self._run("backlog", int(state), after)
@@ -432,10 +432,10 @@ class RedisStore(TaskStore):
             reason = (
                 f"a newer release has made its keys (layout {version}; this one knows {VERSION}): update this process"
             )
-            raise StoreUnavailableError(repr(self), reason)
+            raise StoreUnavailableError(repr(self), reason, is_permanent=True)
         if policy is not None:
             reason = f"the server may evict tasks (maxmemory-policy {policy}): set maxmemory-policy noeviction"
-            raise StoreUnavailableError(repr(self), reason)
+            raise StoreUnavailableError(repr(self), reason, is_permanent=True)
         if not int(persistence.get("aof_enabled", 1)):
             LOGGER.warning(
                 "durable tasks: %r: the server has no append-only file, and loses its data when it stops: set appendonly yes",
@@ -518,7 +518,8 @@ class RedisStore(TaskStore):
                 f"{type(error).__name__}: {error}".strip(),
                 "",
             )
-            raise StoreUnavailableError(repr(self), f"{reason}; {remedy}" if remedy else reason) from error
+            reason = f"{reason}; {remedy}" if remedy else reason
+            raise StoreUnavailableError(repr(self), reason, is_permanent=is_permanent(error)) from error
 
 
 @lru_cache(64)

@@ -3,16 +3,16 @@
 -- KEYS   those of `redis_rules.lua`
 --
 -- ARGS
---   state   their state: READY, BEHIND or DEAD
+--   state   their state: READY, BEHIND, DEAD or PAUSED
 --   after   the member after which the page begins; empty for the first
 --
 -- REPLY: the member to continue with, empty if there are no more; queue, function, count and least due time of each group.
 
 local PAGE = 1000
 local found
-if args.state == DEAD then
+if args.state == DEAD or args.state == PAUSED then
   local from = args.after == '' and '-inf' or string.format('(%.0f', (unpacked('>d', args.after)))
-  found = redis.call('ZRANGEBYSCORE', keys.dead, from, '+inf', 'LIMIT', 0, PAGE)
+  found = redis.call('ZRANGEBYSCORE', args.state == DEAD and keys.dead or keys.unknown, from, '+inf', 'LIMIT', 0, PAGE)
 else
   local from = args.after == '' and '-' or '(' .. args.after
   found = redis.call('ZRANGEBYLEX', args.state == READY and keys.ready or keys.behind, from, '+', 'LIMIT', 0, PAGE)
@@ -21,7 +21,7 @@ local numbers, groups, reply = numbers_in(found), {}, {found[PAGE] or ''}
 read_tasks(numbers)
 for _, number in ipairs(numbers) do
   local task = tasks[number]
-  if task then
+  if task and (args.state ~= PAUSED or shown(task) == PAUSED) then
     local name = task[QUEUE] .. '\0' .. task[FUNCTION]
     local place = groups[name]
     if not place then

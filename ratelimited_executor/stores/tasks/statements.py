@@ -69,6 +69,7 @@ def lacking(
             store,
             f"a newer release has changed its tables (schema {version}, for processes that know {least} or later; "
             f"this one knows {known}): update this process",
+            is_permanent=True,
         )
     missing = tuple(step for step in steps if step.version > version)
     if missing and not create:

@@ -275,3 +275,4 @@ union all select 6, (select count(*) from durable_tasks where state = 4 and vers
 select queue, name, 1, count(*), min(due_us) from durable_tasks where state = 1 group by queue, name
 union all select queue, name, 2, count(*), min(due_us) from durable_tasks where state = 2 group by queue, name
 union all select queue, name, 5, count(*), min(due_us) from durable_tasks where state = 5 group by queue, name
+union all select queue, name, 6, count(*), min(due_us) from durable_tasks where state = 4 and version < 0 group by queue, name

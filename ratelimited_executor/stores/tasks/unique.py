@@ -134,7 +134,7 @@ class UniquePart:
 
 
 def parts_of(now_us: int, tasks: Sequence[NewTask]) -> Iterator[UniquePart]:
-    """Split the tasks of a call where two of one key ask for different things, or the first does not count."""
+    """Split the tasks of a call where two of one key ask for different things, or the first may not count afterwards."""
     part: list[NewTask] = []
     asked: dict[str, UniqueKey | None] = {}
     for new in tasks:
@@ -142,7 +142,11 @@ def parts_of(now_us: int, tasks: Sequence[NewTask]) -> Iterator[UniquePart]:
             if asked.setdefault(new.unique.key, new.unique) != new.unique:
                 yield UniquePart(now_us, part)
                 part, asked = [], {}
-            is_expired = new.expires_us is not None and new.due_at(now_us) + new.expires_us <= now_us
+            due_us = new.due_at(now_us)
+            is_expired = new.expires_us is not None and due_us + new.expires_us <= now_us
+            is_expired = is_expired or (
+                new.unique.on_duplicate is OnDuplicate.DEBOUNCE and due_us < now_us
+            )  # its holder
             asked[new.unique.key] = None if is_expired else new.unique
         part.append(new)
     yield UniquePart(now_us, part)

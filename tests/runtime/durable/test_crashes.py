@@ -10,7 +10,7 @@ from .crashes import STORES, MemoryImages, crash
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("kind", "step", "again"), [("memory", 1, 0), ("memory", 3, 2), ("sqlite", 11, 0)])
+@pytest.mark.parametrize(("kind", "step", "again"), [("memory", 2, 0), ("memory", 5, 2), ("sqlite", 17, 0)])
 def test_whatever_a_process_was_at_when_it_ended_another_goes_on(kind, step, again):
     """Another process takes over any image of a table, some of a file, and some of the processes that took over."""
     if kind == "sqlite":

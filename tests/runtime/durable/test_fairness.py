@@ -83,14 +83,14 @@ async def test_shares_are_by_weight(backlog):
 
 @pytest.mark.slow
 async def test_each_of_thousands_of_keys_has_its_turn_before_the_second(backlog):
-    """Every one of two thousand keys has started once before any has started twice, though one has most tasks."""
+    """Every one of hundreds of keys has started once before any has started twice, though one has most tasks."""
     process = Process(backlog, rate="100/s", order=Fair())
     async with process.tasks:
-        await fill(process, 2000, "k0")
-        await process.tasks.put_many(process.note.new(f"k{n % 2000}", key=f"k{n % 2000}") for n in range(4000))
-        await process.run(19.9)
+        await fill(process, 500, "k0")
+        await process.tasks.put_many(process.note.new(f"k{n % 500}", key=f"k{n % 500}") for n in range(1000))
+        await process.run(4.9)
     counts = Counter(process.names)
-    assert 1985 <= len(counts)
+    assert 485 <= len(counts)
     assert {1, 2} >= set(counts.values())
 
 
@@ -222,8 +222,8 @@ async def test_weights_that_raise_are_one(backlog):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("rate", "seconds"), [("2000/s", 4), ("10/s", 60)])
-@pytest.mark.parametrize("key_count", [1, 3000])
+@pytest.mark.parametrize(("rate", "seconds"), [("2000/s", 2), ("10/s", 20)])
+@pytest.mark.parametrize("key_count", [1, 1500])
 async def test_claims_in_turn_are_few(virtual_clock, rate, seconds, key_count):
     """A backlog of one key or of many starts at the full rate, with hardly more claims than by the default order."""
     counts = []
@@ -231,7 +231,7 @@ async def test_claims_in_turn_are_few(virtual_clock, rate, seconds, key_count):
         store = CountingStore()
         process = Process(store, rate=rate, order=order)
         async with process.tasks:
-            await process.tasks.put_many(process.note.new(n, key=n % key_count) for n in range(9000))
+            await process.tasks.put_many(process.note.new(n, key=n % key_count) for n in range(4500))
             await process.run(seconds)
             assert 0 == (await process.tasks.counts())[DurableState.CLAIMED]
         assert seconds * float(rate.partition("/")[0]) <= len(process.ran)

@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 
+from ratelimited_executor.abc import TaskStore
 from ratelimited_executor.durable import DurableTasks, LaneFail, MemoryStore
 
 
@@ -90,6 +91,7 @@ def test_functions_that_cannot_be_registered(tasks, note):
         (("x",), {"lane": "a\0b"}, ValueError, "no NUL"),
         (("x",), {"id": "y" * 256}, ValueError, "id must have 1 to 255 characters"),
         (("x",), {"id": "\ud800"}, ValueError, "id must be a str that UTF-8 can write"),
+        (("x",), {"key": -(10**255)}, ValueError, "key must have at most 255 digits, got an int of 848 bits"),
         (("x",), {"key": 1.5}, TypeError, "key of a durable task must be a str or an int"),
         (("x",), {"key": True}, TypeError, "key of a durable task must be a str or an int"),
         (("x",), {"cost": 0}, ValueError, "cost must be >= 1"),
@@ -177,6 +179,9 @@ def test_stores_and_queues_that_are_none_are_refused():
     """An object that is not a store, an empty queue and a lease of 0 are refused by name."""
     with pytest.raises(TypeError, match="store must be a store of tasks"):
         DurableTasks("tasks.db")
+    methods = {name: getattr(MemoryStore, name) for name in TaskStore.__abstractmethods__ - {"history", "backlog"}}
+    with pytest.raises(TypeError, match=r"store must be a store of tasks.*, which lacks backlog, history$"):
+        DurableTasks(type("Store", (), methods)())
     with pytest.raises(ValueError, match="queue must have 1 to 255 characters"):
         DurableTasks(MemoryStore(), queue="")
     with pytest.raises(ValueError, match="lease must be > 0"):

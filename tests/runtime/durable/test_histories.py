@@ -13,7 +13,7 @@ from ratelimited_executor._runtime.durable.saving import Saving
 
 from .histories import history_of
 
-COUNT = int(os.environ.get("DURABLE_HISTORIES", "20"))
+COUNT = int(os.environ.get("DURABLE_HISTORIES", "10"))
 
 
 @pytest.mark.slow

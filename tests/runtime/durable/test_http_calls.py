@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import sys
+from datetime import timedelta
 from types import SimpleNamespace
 
 import pytest
@@ -201,6 +202,12 @@ URL = "https://shop.example/x"
         (("POST", URL), {"headers": {"a": "1\r\nb: 2"}}, "headers must have valid names"),
         (("POST", URL), {"headers": {"HOST": "a"}}, "headers must not have 'HOST'"),
         (("POST", URL), {"timeout": 0}, "timeout must be > 0"),
+        (("POST", URL), {"json": {"a": {1}}}, "cannot be encoded: json: Object of type set is not JSON serializable$"),
+        (
+            ("POST", URL),
+            {"timeout": timedelta(1)},
+            "cannot be encoded: timeout: Object of type timedelta is not JSON serializable$",
+        ),
         (("POST",), {}, "missing a required argument: 'url'"),
     ],
 )

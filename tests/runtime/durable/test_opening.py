@@ -14,14 +14,14 @@ from ...helpers import now
 class LateStore(MemoryStore):
     """A store that is available from a time on."""
 
-    def __init__(self, at):
+    def __init__(self, at, **options):
         super().__init__()
-        self._at, self.attempts = at, []
+        self._at, self._options, self.attempts = at, options, []
 
     async def open(self, clock):
         self.attempts.append(round(now(), 3))
         if now() < self._at:
-            raise StoreUnavailableError("the server", f"it is starting ({len(self.attempts)})")
+            raise StoreUnavailableError("the server", f"it is starting ({len(self.attempts)})", **self._options)
         await super().open(clock)
 
 
@@ -48,6 +48,14 @@ async def test_store_that_stays_away_raises_the_last_error():
         await DurableTasks(store).__aenter__()
     with pytest.raises(ValueError, match="open_timeout"):
         DurableTasks(store, open_timeout=-1)
+
+
+@pytest.mark.usefixtures("virtual_clock")
+async def test_store_that_refuses_for_good_is_not_waited_for():
+    """An error that another attempt cannot mend is raised by the first one."""
+    store = LateStore(at=now() + 6, is_permanent=True)
+    with pytest.raises(StoreUnavailableError, match=r"it is starting \(1\)"):
+        await DurableTasks(store, open_timeout="10s").__aenter__()
 
 
 @pytest.mark.real_time("a thread of its own")

@@ -1,11 +1,16 @@
 """Pauses from outside: what processes do with the tasks that they have claimed, and with those that they would claim."""
 
 import asyncio
+import threading
+from types import SimpleNamespace
 
 import pytest
 
+from ratelimited_executor import RateLimitedExecutor
 from ratelimited_executor._core.durable.pauses import Pause
-from ratelimited_executor.durable import DurableState, DurableTasks
+from ratelimited_executor._runtime.durable.outcomes import LeaseOverError
+from ratelimited_executor._runtime.durable.run import DurableRun
+from ratelimited_executor.durable import DurableState, DurableTasks, MemoryStore
 
 from .conftest import Process
 
@@ -83,3 +88,48 @@ async def test_pauses_are_refused_without_a_name_and_beyond_the_limit(store):
         await tasks.resume(key=98)
         await tasks.pause(key="another")
         assert {*range(98), "another"} <= {row.key for row in await tasks.paused()}
+
+
+@pytest.mark.real_time("a worker thread")
+async def test_a_task_that_begins_in_its_thread_is_not_released():
+    """A pause leaves a task alone that a thread has begun, although the event loop has not heard of that yet."""
+    tasks, ran, late = DurableTasks(MemoryStore()), [], []
+    begun, goes_on = threading.Event(), threading.Event()
+
+    @tasks.task(in_thread=True)
+    def work():
+        ran.append(1)
+        begun.set()
+        goes_on.wait(10)
+
+    async with RateLimitedExecutor("x") as executor, tasks.running(executor) as runner:
+        started, runner._started = runner._started, late.append  # as on a loop that is busy
+        await work.put()
+        assert await asyncio.to_thread(begun.wait, 10)
+        await tasks.pause(function="work")
+        await runner._release_paused()
+        started(late.pop())
+        goes_on.set()
+        async with asyncio.timeout(10):
+            while runner.statistics().done + runner.statistics().released == 0:
+                await asyncio.sleep(0)
+        assert (1, 0) == (runner.statistics().done, runner.statistics().released)
+        await tasks.resume(function="work")
+    assert [1] == ran
+
+
+def test_a_task_that_is_released_does_not_begin():
+    """A thread that comes to a task after that was released runs nothing of it; on the loop there is nothing between."""
+    for in_thread in (True, False):
+        function = DurableTasks(MemoryStore()).task(in_thread=in_thread)(_never)
+        claimed = SimpleNamespace(saved=None)
+        run = DurableRun(None, claimed, function, (), {}, "")
+        assert run.stop()
+        if in_thread:
+            assert not run.stop()
+            with pytest.raises(LeaseOverError):
+                run()
+
+
+def _never():
+    raise AssertionError("it was released")

@@ -35,12 +35,12 @@ async def test_each_occurrence_runs_once_over_three_processes(store):
 @pytest.mark.slow
 async def test_cron_follows_the_wall_clock(store):
     """A cron expression is read in its time zone."""
-    process = Process(store, lease=3600)  # beats every few seconds over three days would take long
+    process = Process(store, lease=3600)  # beats every few seconds over a day would take long
     process.tasks.repeat(process.note, "daily", cron="30 9 * * *", tz="Europe/London")
     async with process.tasks:
         began = wall(store)
-        await process.run(3 * 86_400)
-    assert 3 == len(process.ran)
+        await process.run(86_400)
+    assert 1 == len(process.ran)
     for _, when in process.ran:
         at = datetime.fromtimestamp(round(began + when), UTC)
         assert 30 == at.minute

@@ -225,6 +225,38 @@ def test_a_fork_during_the_puts_of_others_loses_none(path):
     assert 400 == counted(path)
 
 
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no forks")
+def test_a_fork_does_not_wait_for_a_store_that_is_away(tmp_path):
+    """A process forks while one of its threads waits for the store: both sides put once it is there."""
+    folder = tmp_path / "mounted"
+    lines = program(str(folder / "tasks.db"), f"""
+        import logging, warnings
+
+        class Notice(logging.Handler):
+            def emit(self, record):
+                tried.set()
+
+        warnings.simplefilter("ignore", DeprecationWarning)
+        tried = threading.Event()
+        logger = logging.getLogger("ratelimited_executor")
+        logger.addHandler(Notice())
+        logger.propagate = False
+        waiting = DurableTasks(tasks.store, open_timeout="10m")
+        late = waiting.task(name="late")(print)
+        thread = threading.Thread(target=lambda: print(late.put_sync(1).created))
+        thread.start()
+        tried.wait()
+        if not os.fork():
+            os.mkdir({str(folder)!r})
+            print(late.put_sync(2).created, flush=True)
+            os._exit(0)
+        assert os.wait()[1] == 0
+        thread.join()
+    """)  # fmt: skip
+    assert ["True", "True"] == lines
+    assert 2 == counted(folder / "tasks.db")
+
+
 def test_every_put_without_await_is_warned_of(path):
     """Python's warning comes each time, and not once for each line."""
     done = subprocess.run(

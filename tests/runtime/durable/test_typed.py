@@ -15,6 +15,7 @@ import pytest
 from ratelimited_executor import RateLimitedExecutor
 from ratelimited_executor._core.durable.tasks import NewTask
 from ratelimited_executor.durable import DurableState, DurableTasks, JSONCodec, MemoryStore
+from ratelimited_executor.typing import DurationLike
 
 NOON = datetime(2026, 3, 4, 12, tzinfo=timezone(timedelta(hours=2)))
 ID = UUID(int=7)
@@ -160,6 +161,22 @@ def test_a_wrong_argument_is_refused_at_the_put(hint, value, error):
         function.new(value)
 
 
+def test_an_argument_that_cannot_be_encoded_is_named():
+    """The error of an argument that is not of JSON names its parameter, also beside typed ones, in a list and by position."""
+
+    def fn(when: datetime, wait: DurationLike = 1, *rest, **others): ...
+
+    function = DurableTasks(MemoryStore()).task(fn)
+    for args, kwargs, name in (
+        ((NOON, 1, {2}), {}, "rest"),
+        ((NOON,), {"more": {1: 2}}, "more"),
+        ((NOON, timedelta(1)), {}, "wait"),
+    ):
+        with pytest.raises(TypeError, match=f"the arguments of fn cannot be encoded: {name}: ") as caught:
+            function.new(*args, **kwargs)
+        assert "annotation" not in str(caught.value)
+
+
 def test_none_is_taken_where_it_is_the_default():
     """A parameter whose default is None may be None."""
 
@@ -182,6 +199,18 @@ async def test_a_local_class_is_found_where_the_function_uses_it(virtual_clock):
         return fn
 
     assert [True] == await arrived(function_of, Local(1))
+
+
+def test_a_variable_around_may_have_no_value_yet():
+    """A function that uses a variable of the function around, to which nothing has been assigned, takes typed arguments."""
+
+    def fn(a: datetime):
+        return later(a)
+
+    function = DurableTasks(MemoryStore()).task(fn)
+    assert b'[["2026-03-04T12:00:00+02:00"],{},[0]]' == function.new(NOON).body
+    later = str
+    assert str(NOON) == function(NOON)
 
 
 async def test_another_codec_has_its_say(virtual_clock):

@@ -190,3 +190,16 @@ async def test_typed_arguments_are_compared_as_they_are_stored(tasks):
     first = await close.put(datetime.date(2026, 1, 2), unique=True)
     assert first.id == (await close.put(datetime.date(2026, 1, 2), unique=True)).id
     assert (await close.put(datetime.date(2026, 1, 3), unique=True)).created
+
+
+async def test_typed_default_is_compared_as_an_argument(tasks):
+    """A default is the same argument whether it is passed or not; one of another class than its annotation stays as it is."""
+    day = datetime.date(2026, 1, 2)
+
+    @tasks.task
+    async def close(day: datetime.date = day, until: datetime.date = ""): ...
+
+    first = await close.put(unique=True)
+    assert first.created
+    assert first.id == (await close.put(day, unique=True)).id == (await close.put(day=day, unique=True)).id
+    assert (await close.put(day, day, unique=True)).created

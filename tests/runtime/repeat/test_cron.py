@@ -19,7 +19,7 @@ from ratelimited_executor._runtime.repeat.cron import cron_times
 from ...helpers import first_quick
 
 LONDON = ZoneInfo("Europe/London")
-PROGRAMS = int(os.environ.get("CRON_PROGRAMS", "150"))
+PROGRAMS = int(os.environ.get("CRON_PROGRAMS", "90"))
 DAY = 86_400
 
 

@@ -216,7 +216,7 @@ def stores(request, tmp_path):
 @pytest.mark.parametrize("is_cut", [False, True], ids=["drained", "cut"])
 def test_restart_goes_on_where_the_last_process_was(stores, is_cut):
     """Restarts in the middle of slots skip no key, and run none twice in a cycle."""
-    population, clock_at = Population(2000, cycle=3600), START
+    population, clock_at = Population(600, cycle=3600), START
     runs = defaultdict(list)
 
     async def one_life(seconds):
@@ -231,7 +231,7 @@ def test_restart_goes_on_where_the_last_process_was(stores, is_cut):
 
     for seconds in (100, 333, 500, 1, 777, 1400, 20, 2000, 4000):
         clock_at = run_virtual(one_life(seconds), start_wall=clock_at)
-    assert 2000 == len(runs)
+    assert 600 == len(runs)
     for key, times in runs.items():
         cycles = Counter(int(time // 3600) for time in times)
         assert max(cycles.values()) <= (4 if is_cut else 1), (
@@ -239,7 +239,7 @@ def test_restart_goes_on_where_the_last_process_was(stores, is_cut):
             times,
         )  # what ran as the process was cut has not ended
     repeated = sum(len(times) for times in runs.values())
-    assert repeated <= 2000 * 3.6
+    assert repeated <= 600 * 3.6
 
 
 @pytest.mark.parametrize("is_cut", [False, True], ids=["drained", "cut"])
@@ -357,7 +357,7 @@ def test_progress_is_kept_in_memory_unless_a_store_is_named(tmp_path, monkeypatc
 @pytest.mark.slow
 def test_nodes_with_one_store_share_the_turns(stores):
     """Nodes with one store share the turns: each key runs once in a cycle, on one node."""
-    population, shares = Population(1000), Counter()
+    population, shares = Population(300), Counter()
 
     async def main():
         async def node(number):
@@ -375,7 +375,7 @@ def test_nodes_with_one_store_share_the_turns(stores):
     run_virtual(main(), start_wall=START)
     assert {0, 1, 2} == set(shares)
     assert set(population.times()) <= {2, 3}, population.times()
-    assert 1000 == sum(population.times().values())
+    assert 300 == sum(population.times().values())
     for runs in population.runs.values():
         assert all(later - earlier > EIGHT_HOURS - 5 for earlier, later in zip(runs, runs[1:], strict=False))
 

@@ -429,9 +429,9 @@ def test_overdue_tasks_start_in_the_order_of_a_sorted_list(tasks, rate):
 
 
 @pytest.mark.slow
-def test_hundreds_of_thousands_of_tasks_over_a_hundred_executors_are_all_accounted_for():
-    """The counts of 100 executors close exactly while tasks start, fail, expire and are cancelled at random."""
-    executor_count, task_count = 100, 2000
+def test_a_hundred_thousand_tasks_over_fifty_executors_are_all_accounted_for():
+    """The counts of fifty executors close exactly while tasks start, fail, expire and are cancelled at random."""
+    executor_count, task_count = 50, 2000
     generator = random.Random(20)
     tally = {"started": 0, "failed": 0}
 

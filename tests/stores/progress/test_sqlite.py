@@ -63,7 +63,7 @@ async def test_new_file_that_another_process_prepares_is_waited_for(tmp_path):
 
 async def test_new_file_that_another_process_does_not_let_go_of(tmp_path, monkeypatch):
     """A new file held too long by another process raises an error, and the store works once it is free."""
-    monkeypatch.setattr(sqlite_file, "_BUSY_MS", 50)
+    monkeypatch.setattr(sqlite_file.SQLiteFile, "_busy_ms", 50)
     other = apsw.Connection(str(tmp_path / "progress.sqlite3"))
     other.execute("begin immediate")
     store = SQLiteProgress(tmp_path / "progress.sqlite3")

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.real_time("processes are killed")
 async def test_lanes_keep_their_order_whoever_is_killed(tmp_path, kind, request):
     """Lanes stay in order, one task at a time, though four processes are killed."""
     where = str(tmp_path / "tasks.db") if kind == "sqlite" else request.getfixturevalue("database").url
-    found = await kill_and_judge(where, tmp_path, lanes=1000, tasks=3000, kills=4, seconds=300)
+    found = await kill_and_judge(where, tmp_path, lanes=400, tasks=1200, kills=4, seconds=300)
     assert [] == found.wrong
     assert found.doubled <= found.claimed
     assert found.kills

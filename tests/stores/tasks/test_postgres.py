@@ -241,12 +241,35 @@ async def test_servers_that_are_not_there_and_arguments_that_are_none(clock):
         store = PostgresStore("postgresql://user:secret@127.0.0.1:1/none?connect_timeout=1")
         await store.open(clock)
     assert "secret" not in str(caught.value) + repr(store)
+    assert not caught.value.is_permanent
     with pytest.raises(TypeError, match="conninfo must be a str"):
         PostgresStore(5)
     with pytest.raises(ValueError, match="conninfo must be a str"):
         PostgresStore("")
     with pytest.raises(StoreUnavailableError, match="not open"):
         await PostgresStore("postgresql://127.0.0.1:1/none").counts()
+
+
+async def test_refusals_that_last_are_known(database, clock):
+    """A wrong database, role, setting or right is refused for good; a server that is full is not."""
+    database.connection.execute("drop role if exists poor")
+    database.connection.execute("create role poor login connection limit 0")
+    url = database.url
+    for other, words, is_permanent in (
+        (url.replace("/durable?", "/none?"), "does not exist", True),
+        (f"{url}&user=nobody", 'role "nobody" does not exist', True),
+        (f"{url}&sslmode=perhaps", "invalid sslmode value", True),
+        (f"{url}&color=red", "conninfo cannot be read", True),
+        (f"{url}&user=poor", "too many connections", False),
+    ):
+        with pytest.raises(StoreUnavailableError, match=words) as caught:
+            await PostgresStore(other).open(clock)
+        assert is_permanent == caught.value.is_permanent, words
+    database.connection.execute("alter role poor connection limit -1")
+    database.connection.execute("revoke create on schema public from public")
+    with pytest.raises(StoreUnavailableError, match="permission denied") as caught:
+        await PostgresStore(f"{url}&user=poor").open(clock)
+    assert caught.value.is_permanent
 
 
 async def test_transaction_that_holds_a_lane_for_ever_holds_up_nobody_for_ever(opened, database, monkeypatch):
@@ -414,11 +437,12 @@ async def test_claims_in_turn_skip_what_others_are_claiming(opened):
 
 async def test_a_call_of_many_tasks_takes_few_round_trips(opened, monkeypatch):
     """The round trips of a call depend on its kinds of statements, not on the number of its tasks, lanes or functions."""
-    trips = []  # but for notices to other processes, which are sent apart
+    trips = []  # of calls, and not of connections that the pool opens meanwhile, nor notices to other processes
+    statements = frozenset(postgres._STATEMENTS.values())
     for name in ("execute", "executemany"):
 
         async def counted(cursor, *args, _run=getattr(psycopg.AsyncRawCursor, name), **options):
-            if not args[0].startswith("notify"):
+            if args[0] in statements:
                 trips.append(args[0])
             return await _run(cursor, *args, **options)
 

@@ -249,13 +249,18 @@ def test_paths_that_are_none(path, error, words):
 
 
 async def test_files_that_cannot_be_used(tmp_path, clock):
-    """A missing directory, or a file that is no database, is refused with a remedy and left unchanged."""
-    with pytest.raises(StoreUnavailableError, match="make its directory"):
+    """A missing directory, or a file that is no database, is refused with a remedy and left unchanged; only the first may heal."""
+    with pytest.raises(StoreUnavailableError, match="make its directory") as caught:
         await SQLiteStore(tmp_path / "none" / "tasks.db").open(clock)
+    assert not caught.value.is_permanent
+    with pytest.raises(StoreUnavailableError, match="unable to open") as caught:
+        await SQLiteStore(tmp_path).open(clock)
+    assert caught.value.is_permanent
     garbage = tmp_path / "garbage.db"
     garbage.write_bytes(b"not a database at all" * 100)
-    with pytest.raises(StoreUnavailableError, match="name another file"):
+    with pytest.raises(StoreUnavailableError, match="name another file") as caught:
         await SQLiteStore(garbage).open(clock)
+    assert caught.value.is_permanent
     assert garbage.read_bytes() == b"not a database at all" * 100
 
 
@@ -277,7 +282,7 @@ async def test_file_that_another_process_holds(opened, tmp_path, monkeypatch):
     """A file that another process holds is waited for, and after a while an error says so."""
     store = await opened()
     with monkeypatch.context() as patch:
-        patch.setattr(sqlite_file, "_BUSY_MS", 200)
+        patch.setattr(sqlite_file.SQLiteFile, "_busy_ms", 200)
         impatient = await opened()
     other = apsw.Connection(str(tmp_path / "tasks.db"))
     other.execute("begin immediate")
@@ -392,7 +397,7 @@ async def test_file_beside_the_file_that_is_gone_takes_no_more_puts(opened, tmp_
 
 async def test_release_that_may_damage_a_shared_file_has_it_alone(tmp_path, clock, monkeypatch):
     """With a release of SQLite that may damage a shared file, a second process is refused with the reason."""
-    monkeypatch.setattr(sqlite_file, "_BUSY_MS", 100)
+    monkeypatch.setattr(sqlite_file.SQLiteFile, "_busy_ms", 100)
     monkeypatch.setattr(apsw, "sqlite_lib_version", lambda: "3.45.1")
     first, second = SQLiteStore(tmp_path / "tasks.db"), SQLiteStore(tmp_path / "tasks.db")
     await first.open(clock)

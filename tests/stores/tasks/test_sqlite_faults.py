@@ -134,7 +134,7 @@ async def test_disk_that_fails_at_any_byte_undoes_a_call_whole(limited, name, ho
 @pytest.mark.parametrize("name", ["put", "claim", "finish", "beat", "leave"])
 async def test_file_that_is_held_for_too_long_fails_any_call_whole(tmp_path, clock, monkeypatch, name):
     """A call fails without a change if another process, such as a backup, holds the file too long; then it succeeds."""
-    monkeypatch.setattr(sqlite_file, "_BUSY_MS", 50)
+    monkeypatch.setattr(sqlite_file.SQLiteFile, "_busy_ms", 50)
     store = SQLiteStore(tmp_path / "tasks.db")
     await store.open(clock)
     refs = await _prepared(store)
@@ -168,7 +168,7 @@ HOLDER = """
 
 async def test_file_that_another_process_holds_again_and_again_stops_nothing(tmp_path, monkeypatch):
     """All tasks run once, in order, while another process repeatedly holds the file beyond the busy timeout."""
-    monkeypatch.setattr(sqlite_file, "_BUSY_MS", 100)
+    monkeypatch.setattr(sqlite_file.SQLiteFile, "_busy_ms", 100)
     path = tmp_path / "tasks.db"
     tasks = DurableTasks(SQLiteStore(path), lease=1.0)
     ran = []

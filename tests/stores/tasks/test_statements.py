@@ -122,8 +122,9 @@ async def test_an_older_release_refuses_what_it_does_not_fit(opened, module, mon
         add_step(newer, module, COLOUR, least=NEXT)
         new = await opened()
     text = rf"newer release has changed its tables \(schema {NEXT}, for processes that know {NEXT} or later; this one knows {NEXT - 1}\): update"
-    with pytest.raises(StoreUnavailableError, match=text):
+    with pytest.raises(StoreUnavailableError, match=text) as caught:
         await opened()
+    assert caught.value.is_permanent
     await work(new, "x")
 
 

@@ -119,6 +119,17 @@ async def test_many_puts_with_one_key_are_answered_in_their_order(store):
     assert 6 == sum((await store.counts()).values())
 
 
+async def test_task_that_a_debounce_lets_expire_counts_no_longer(store, clock):
+    """Of two puts in one call that make a task due long ago, the second puts another if the task has so expired."""
+    unique = HOW["debounce"]
+    assert [True] == await store.put([task("a", unique, delay_us=1000, expires_us=30)])
+    past = clock.now_us - 50
+    both = await store.put([task(n, unique, due_us=past) for n in "bc"])
+    assert [Duplicate("a", is_changed=True), True] == both
+    await store.join("o", 60_000_000)
+    assert ["c"] == [each.id for each in (await store.claim(Claim(owner="o", count=9))).tasks]
+
+
 def hashed(n) -> str:
     """Return a key as keys of calls are."""
     return hashlib.md5(str(n).encode()).hexdigest()
