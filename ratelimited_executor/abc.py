@@ -295,7 +295,7 @@ class TaskStore(Protocol):
     async def requeue(self, ids: Sequence[str]) -> list[DurableState | None]:
         """Put dead letters back, as if never tried; return the state of each task before, None if it did not exist.
 
-        Tasks in other states stay as they are.
+        They keep the state that they have saved. Tasks in other states stay as they are.
         """
         ...
 
@@ -350,11 +350,11 @@ class TaskStore(Protocol):
     ) -> bool | None:
         """Create or change a repetition that no code declares; waits end as by a cancellation.
 
-        With another definition, the occurrence that waits is deleted.
+        With another definition, its occurrences that wait are deleted: those that no process has ever claimed.
 
         Args:
             name: its name.
-            definition: what it puts, as text that the store does not read.
+            definition: what it puts, as text; with ``"overlap":"skip"`` in it, no occurrence but the last one waits.
             queue: the queue of its tasks.
             function: the registered name of its function.
             schedule: its times, for display.
@@ -366,7 +366,7 @@ class TaskStore(Protocol):
 
     @abstractmethod
     async def pause_repetition(self, name: str, until_us: int | None) -> bool | None:
-        """Let no occurrence be placed that is due before a time, and delete one that waits; waits end as by a cancellation.
+        """Let no occurrence be placed that is due before a time, and delete those that wait; waits end as by a cancellation.
 
         Args:
             name: the name of the repetition.
@@ -384,7 +384,7 @@ class TaskStore(Protocol):
 
     @abstractmethod
     async def forget(self, names: Sequence[str]) -> int:
-        """Delete repetitions, and their occurrences that no process has claimed; return how many there were."""
+        """Delete repetitions, and their occurrences that wait; return how many repetitions there were."""
         ...
 
     @abstractmethod

@@ -5,20 +5,27 @@ the repetition, once that one has ended, and never at or before the time of that
 one was placed. If processes differ in what they declare, the one that began last decides while its lease lasts;
 an occurrence by another declaration that still waits is deleted.
 
+Occurrences
+    One *waits* until a process claims it for the first time. What was claimed once, and is retried, snoozes or was released,
+    goes on like one that is claimed now, whatever users do to the repetition. One that was skipped or cancelled is
+    remembered as ended when the next one is placed, or the repetition is deleted: it is not placed again, whatever is
+    declared or paused after that.
+
 Saved
     A repetition that was saved is declared by all processes of its queue that know its function, from the definition in
     its row. What a process has read may be old: it places nothing unless the row still has that definition. What code
     declares is not saved over; code that declares what was saved takes it over.
 
 Pauses
-    A paused repetition places no occurrence that is due before the end of the pause. One that waits is deleted when the
-    pause begins, as if it had never been placed: after a resume, the first occurrence from then on is placed.
+    A paused repetition places no occurrence that is due before the end of the pause. Those that wait are deleted when the
+    pause begins, as if the last one had never been placed: after a resume, the first occurrence from then on is placed.
 """
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ratelimited_executor._core.durable.pauses import ENDED, is_in_force
 from ratelimited_executor._core.durable.tasks import (
@@ -34,9 +41,12 @@ from ratelimited_executor._core.durable.tasks import (
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from ratelimited_executor._core.durable.ready import Task
     from ratelimited_executor._core.durable.tasks import NewTask, Occurrence
 
-__all__ = ["RepetitionRecord", "RepetitionTable", "is_past", "is_waiting", "notes_on", "repetition_row"]
+__all__ = ["RepetitionRecord", "RepetitionTable", "is_waiting", "name_of", "notes_on", "repetition_row"]
+
+_OCCURRENCE: Final = re.compile(r"@\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z\Z")  # the end of the id of an occurrence
 
 
 class RepetitionRecord(NamedTuple):
@@ -78,6 +88,11 @@ class RepetitionRecord(NamedTuple):
     def is_new(self) -> bool:
         """True if nobody has declared or saved it yet."""
         return not (self.spec or self.is_saved)
+
+    @property
+    def overlaps(self) -> bool:
+        """True if earlier occurrences may wait beside the last one."""
+        return '"overlap":"skip"' not in self.definition
 
     def is_changed(self, asked: Occurrence) -> bool:
         """True if it was saved, and is no longer what the process of an occurrence has read."""
@@ -134,7 +149,10 @@ class RepetitionTable(ABC):
     """The repetitions of a table of tasks, in memory."""
 
     def __init__(self) -> None:
+        self._tasks: dict[int, Task] = {}
+        self._numbers: dict[str, int] = {}  # id -> number
         self._repetitions: dict[str, RepetitionRecord] = {}
+        self._passed: dict[str, int] = {}  # id of a skipped or cancelled occurrence -> vouched time, as of its end
 
     def place(self, now_us: int, owner: str, occurrences: Iterable[Occurrence]) -> list[Placed]:
         """Put the next occurrences of repetitions that an owner declares, as far as their time has come."""
@@ -145,7 +163,7 @@ class RepetitionTable(ABC):
         return [
             repetition_row(
                 name, record, now_us, is_declared=self._has_lease(record.owner),
-                is_waiting=is_waiting(self._state_of(record.last_id)),
+                is_waiting=(last := self._find(record.last_id)) is not None and is_waiting(last.state, last.token),
             )
             for name, record in sorted(self._repetitions.items())
         ]  # fmt: skip
@@ -166,7 +184,7 @@ class RepetitionTable(ABC):
         if not (known.is_saved or known.is_new):
             return None
         if known.definition != definition or not known.is_saved:
-            record = known.dropped() if self._drop_waiting(now_us, known.last_id) else known
+            record = known.dropped() if self._drop_waiting(now_us, self._ids_of(name, known)) else known
             self._repetitions[name] = record.saved(definition, queue, function, schedule).changed(now_us)
         return known.is_new
 
@@ -175,25 +193,25 @@ class RepetitionTable(ABC):
         known = self._repetitions.get(name)
         if known is None:
             return None
-        is_dropped = is_in_force(until_us, known.last_due_us) and self._drop_waiting(now_us, known.last_id)
+        is_dropped = self._drop_waiting(now_us, self._ids_of(name, known), until_us)
         self._repetitions[name] = known.paused(until_us, now_us, is_dropped=is_dropped).changed(now_us)
         return is_in_force(known.until_us, now_us)
 
     def skip_repetition(self, now_us: int, name: str) -> int | None:
         """Delete the occurrence that waits; return when it was due, None if none waits."""
         known = self._repetitions.get(name)
-        if known is None or not self._drop_waiting(now_us, known.last_id):
+        if known is None or not self._drop_waiting(now_us, [known.last_id]):
             return None
         self._repetitions[name] = known.changed(now_us)
         return known.last_due_us
 
     def forget(self, now_us: int, names: Iterable[str]) -> int:
         """Delete repetitions, and their occurrences that wait; return how many there were."""
-        records = [self._repetitions.pop(name, None) for name in names]
-        for record in records:
-            if record is not None:
-                self._drop_waiting(now_us, record.last_id)
-        return sum(record is not None for record in records)
+        records = {name: self._repetitions.pop(name) for name in names if name in self._repetitions}
+        for name, record in records.items():
+            self._pass_last(now_us, record)
+            self._drop_waiting(now_us, self._ids_of(name, record))
+        return len(records)
 
     def _place_one(self, now_us: int, owner: str, asked: Occurrence) -> Placed:
         known = self._repetitions.get(asked.name, RepetitionRecord())
@@ -217,52 +235,64 @@ class RepetitionTable(ABC):
         if is_in_force(record.until_us, due_us):
             return Placement.PAUSED
         is_other = record.is_outdated(asked, now_us)
-        is_dropped = is_other and self._drop_waiting(now_us, record.last_id)
-        if self._state_of(record.last_id) not in (None, DurableState.DEAD):
+        is_dropped = is_other and self._drop_waiting(now_us, [record.last_id])
+        last = self._find(record.last_id)
+        if last is not None and last.state is not DurableState.DEAD:
             if record.last_id == asked.task.id or (not is_other and record.last_due_us > due_us):
                 return Placement.PLACED
             if not asked.allow_overlap:
                 return Placement.BUSY
-        return Placement.PAST if is_past(asked, record, is_other=is_other, is_dropped=is_dropped) else None
+        if not is_other and due_us <= record.last_due_us:
+            return Placement.PAST
+        if not is_dropped:
+            self._pass_last(now_us, record)
+        return None
 
-    def _drop_waiting(self, now_us: int, task_id: str) -> bool:
-        """Delete an occurrence that no process has claimed; return False if there is none."""
-        is_found = is_waiting(self._state_of(task_id))
-        if is_found:
-            self._delete(now_us, task_id)
-        return is_found
+    def _ids_of(self, name: str, record: RepetitionRecord) -> list[str]:
+        """Return the id of a repetition's last occurrence, and those of all others that exist."""
+        return [record.last_id, *(each for each in self._numbers if record.overlaps and name_of(each) == name)]
+
+    def _drop_waiting(self, now_us: int, ids: Iterable[str], until_us: int | None = None) -> bool:
+        """Delete those of some occurrences that wait, and are due before a time if given; return True for the first one."""
+        dropped = []
+        for task in map(self._find, ids):
+            is_found = task is not None and is_waiting(task.state, task.token) and is_in_force(until_us, task.due_us)
+            if task is not None and is_found:
+                self._remove(now_us, task, is_remembered=False)
+            dropped.append(is_found)
+        return dropped[0]
+
+    def _pass_last(self, now_us: int, record: RepetitionRecord) -> None:
+        """Remember the last occurrence as ended if it is gone."""
+        if record.last_id and self._find(record.last_id) is None:
+            self._pass(record.last_id, ahead_us=max(0, record.last_due_us - now_us))
+
+    def _find(self, task_id: str) -> Task | None:
+        number = self._numbers.get(task_id)
+        return None if number is None else self._tasks[number]
 
     @abstractmethod
     def _has_lease(self, owner: str) -> bool: ...
 
     @abstractmethod
-    def _state_of(self, task_id: str) -> DurableState | None: ...
+    def _pass(self, task_id: str, *, ahead_us: int) -> None: ...
 
     @abstractmethod
-    def _delete(self, now_us: int, task_id: str) -> None: ...
+    def _remove(self, now_us: int, task: Task, *, is_remembered: bool) -> None: ...
 
     @abstractmethod
     def _put_one(self, now_us: int, new: NewTask) -> bool | Duplicate: ...
 
 
-def is_waiting(state: DurableState | None) -> bool:
-    """True if a task is one that no process has claimed, and will run."""
-    return state not in (None, DurableState.CLAIMED, DurableState.DEAD)
+def is_waiting(state: DurableState, token: int) -> bool:
+    """True if no process has ever claimed a task; or if the last one that did has set it aside: perhaps no other knows its function."""
+    return not token or state is DurableState.UNKNOWN
 
 
-def is_past(asked: Occurrence, record: RepetitionRecord, *, is_other: bool, is_dropped: bool) -> bool:
-    """True if an occurrence has been placed before, or a later one, and has ended or was cancelled.
-
-    Args:
-        asked: the occurrence.
-        record: its repetition.
-        is_other: True if the last one says nothing about the next one, unless it is the same.
-        is_dropped: True if the last one was deleted just now, to be replaced.
-    """
-    assert asked.task.due_us is not None
-    return (
-        not is_dropped if asked.task.id == record.last_id else not is_other and asked.task.due_us <= record.last_due_us
-    )
+def name_of(task_id: str) -> str | None:
+    """Return the name of the repetition of whose occurrences an id is; None if it is of another form."""
+    found = _OCCURRENCE.search(task_id)
+    return None if found is None else task_id[: found.start()]
 
 
 def repetition_row(

@@ -108,8 +108,6 @@ class TaskTable(RepetitionTable):
 
     def __init__(self) -> None:
         super().__init__()
-        self._tasks: dict[int, Task] = {}
-        self._numbers: dict[str, int] = {}  # id -> number
         self._lanes: dict[str, _Lane] = {}
         self._owners: dict[str, _Owner] = {}
         self._ended: dict[str, int] = {}  # id -> vouched time of its end, in order
@@ -272,11 +270,11 @@ class TaskTable(RepetitionTable):
 
     def resume(self, now_us: int, pause: Pause) -> bool:
         """End a pause; return False if it was not in force."""
-        is_known = any(
-            text == pause.text and is_in_force(until_us, now_us) for text, _, until_us in self._pause_values()
-        )
+        if pause.text not in self._pauses:
+            return False
+        _, until_us = self._pauses[pause.text]
         self._pauses[pause.text] = now_us, ENDED
-        return is_known
+        return is_in_force(until_us, now_us)
 
     def pauses(self, now_us: int) -> list[PauseRow]:
         """Return the pauses in force."""
@@ -329,7 +327,7 @@ class TaskTable(RepetitionTable):
     def _put_one(self, now_us: int, new: NewTask) -> bool | Duplicate:
         if new.unique is not None and (duplicate := self._duplicate(now_us, new, new.unique)) is not None:
             return duplicate
-        if new.id in self._numbers or new.id in self._ended:
+        if new.id in self._numbers or new.id in self._ended or new.id in self._passed:
             return False
         if new.unique is not None:
             self._unique[new.unique.key] = new.id, new.unique.until(now_us)
@@ -572,12 +570,9 @@ class TaskTable(RepetitionTable):
     def _has_lease(self, owner: str) -> bool:
         return owner in self._owners
 
-    def _state_of(self, task_id: str) -> DurableState | None:
-        number = self._numbers.get(task_id)
-        return None if number is None else self._tasks[number].state
-
-    def _delete(self, now_us: int, task_id: str) -> None:
-        self._remove(now_us, self._tasks[self._numbers[task_id]], is_remembered=False)
+    def _pass(self, task_id: str, *, ahead_us: int) -> None:
+        if task_id not in self._ended:
+            self._passed.setdefault(task_id, self._vouched_us + ahead_us)
 
     def _pass_time(self, now_us: int) -> None:
         """Advance vouched time since the last beat, and forget tasks that ended long ago."""
@@ -586,6 +581,7 @@ class TaskTable(RepetitionTable):
         self._last_beat_us = now_us
         while self._ended and self._ended[first := next(iter(self._ended))] + REMEMBERED_US <= self._vouched_us:
             del self._ended[first]
+        self._passed = {each: us for each, us in self._passed.items() if us + REMEMBERED_US > self._vouched_us}
         if len(self._unique) > 2 * len(self._tasks) + 1000:
             self._unique = {
                 key: (task_id, until_us)

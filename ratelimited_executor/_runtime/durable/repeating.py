@@ -15,13 +15,13 @@ import asyncio
 import hashlib
 import json
 import math
-import re
 from datetime import UTC, datetime
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import anyio
 
+from ratelimited_executor._core.durable.repetitions import name_of
 from ratelimited_executor._core.durable.tasks import NewTask, Occurrence, Placement
 from ratelimited_executor._core.durations import format_duration
 from ratelimited_executor._runtime.arguments import seconds_of, tz_of
@@ -43,7 +43,6 @@ OVERLAPS: Final = ("skip", "queue", "allow")
 """What happens to an occurrence that is due before the previous one has ended."""
 LANE_PREFIX: Final = "repetition "
 """Of the lanes of repetitions with ``overlap="queue"``; the name follows."""
-_OCCURRENCE: Final = re.compile(r"@\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z\Z")  # the end of the id of an occurrence
 _US: Final = 1_000_000
 _PERIOD_SECONDS_MIN: Final = 0.001
 _PERIOD_SECONDS_MAX: Final = 30 * 365.25 * 86_400
@@ -288,7 +287,7 @@ def _read(saved: ChangedRepetition) -> Repetition | None:
 
 def is_of_repetition(task: NewTask) -> bool:
     """True if the id or the lane of a task is of the form that occurrences of repetitions have."""
-    return _OCCURRENCE.search(task.id) is not None or (task.lane or "").startswith(LANE_PREFIX)
+    return name_of(task.id) is not None or (task.lane or "").startswith(LANE_PREFIX)
 
 
 def fixed_times(period: float) -> Callable[[float], float]:

@@ -105,7 +105,7 @@ class RepetitionCalls(Putter):
     ) -> bool:
         """Create or change a repetition in the store, which the processes of the queue that know its function then place.
 
-        It stays until :meth:`remove_repetition`, whatever code runs. If it changes, an occurrence that waits is replaced. A
+        It stays until :meth:`remove_repetition`, whatever code runs. If it changes, what waits of it is replaced. A
         process that runs tasks learns of it within milliseconds, or at its next look, within a lease.
 
         Args:
@@ -151,9 +151,9 @@ class RepetitionCalls(Putter):
         return await self.store.repetitions()
 
     async def pause_repetition(self, name: str, until: datetime | float | None = None) -> None:
-        """Let a repetition place no occurrences, until :meth:`resume_repetition`; one that waits is dropped.
+        """Let a repetition place no occurrences, until :meth:`resume_repetition`; those that wait are dropped.
 
-        An occurrence that a process has claimed runs. Nothing is made up for later: the first occurrence after the end of the
+        An occurrence that a process has claimed once goes on: it runs, also if it is retried or snoozes. Nothing is made up for later: the first occurrence after the end of the
         pause is the next one. A second call sets another end.
 
         Args:
@@ -182,8 +182,10 @@ class RepetitionCalls(Putter):
     async def skip_repetition(self, name: str) -> datetime | None:
         """Drop the next occurrence of a repetition, if it waits and no process has claimed it; the one after it follows.
 
+        It is not placed again, also if the repetition is paused or changed.
+
         Returns:
-            When it was due; None if none waits, as while one runs or is claimed.
+            When it was due; None if none waits, as while one runs, is retried or snoozes.
 
         Raises:
             ValueError: if there is no such repetition.
@@ -212,7 +214,7 @@ class RepetitionCalls(Putter):
     async def remove_repetition(self, *names: str) -> int:
         """Remove repetitions from the store, with their occurrences that no process has claimed; return their number.
 
-        They are no longer declared here either. A running process of other code that still declares one puts it back: stop
+        What runs, is retried or snoozes goes on: :meth:`cancel` ends it. They are no longer declared here either. A running process of other code that still declares one puts it back: stop
         that process first.
         """
         known = [text_of("names", each) for each in names]

@@ -292,7 +292,7 @@ class DurableTasks(RepetitionCalls):
         return await self.store.lanes(limit=count_of("limit", limit, least=1))
 
     async def requeue(self, *ids: str) -> int:
-        """Put dead letters back, as if never tried; return their number."""
+        """Put dead letters back, as if never tried, but with the state that they have saved; return their number."""
         return (await self.store.requeue([text_of("ids", each) for each in ids])).count(DurableState.DEAD)
 
     async def cancel(self, *ids: str) -> int:

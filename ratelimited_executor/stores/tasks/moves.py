@@ -19,7 +19,8 @@ from collections.abc import Collection, Generator, Iterable, Sequence
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
-from ratelimited_executor._core.durable.pauses import ENDED, MOVED_MAX, Pauses, pause_rows
+from ratelimited_executor._core.durable.pauses import ENDED, MOVED_MAX, Pauses, is_in_force, pause_rows
+from ratelimited_executor._core.durable.repetitions import is_waiting as waits
 from ratelimited_executor._core.durable.table import REMEMBERED_US, vouched
 from ratelimited_executor._core.durable.tasks import (
     Beat,
@@ -47,7 +48,7 @@ T = TypeVar("T")
 Rows: TypeAlias = list[tuple[Any, ...]]
 Moves: TypeAlias = Generator[tuple[str, "Sequence[tuple[Any, ...]] | Together"], Rows, T]
 
-__all__ = ["Moves", "Together", "backlog", "beat", "cancel", "cancelled", "claim", "counts", "ended", "find", "finish", "history", "join", "lanes", "leave", "pause", "pauses", "put", "requeue", "resume", "revive", "rows", "save", "start"]  # fmt: skip
+__all__ = ["Moves", "Together", "backlog", "beat", "cancel", "cancelled", "claim", "counts", "ended", "find", "finish", "history", "join", "lanes", "leave", "pause", "pauses", "put", "remember", "requeue", "resume", "revive", "rows", "save", "start"]  # fmt: skip
 
 _BATCH: Final = 1000
 """Maximum tasks of one kind that a claim makes ready, or deletes as expired; the next claim continues."""
@@ -274,7 +275,7 @@ def finish(now_us: int, outcomes: Sequence[TaskOutcome]) -> Moves[list[bool]]:
     )
     gone, changed = (yield from _finish_others(now_us, others)) if others else ([], [])
     yield from keep(now_us, outcomes, (*done, *gone))
-    yield from _remember([task_id for _, _, task_id, is_named, _ in done if is_named])
+    yield from remember([task_id for _, _, task_id, is_named, _ in done if is_named])
     yield from _settle(now_us, {lane for (lane,) in lanes})
     if len(done) == len(outcomes):
         return [True] * len(outcomes)
@@ -299,17 +300,19 @@ def _finish_others(now_us: int, outcomes: Sequence[TaskOutcome]) -> Moves[tuple[
     snoozed = yield "snooze", [(now_us + each.delay_us, now_us, *each.ref) for each in by_end[End.SNOOZED]]
     buried = yield "bury", [(each.error, *each.ref) for each in by_end[End.DEAD]]
     expired = [row for row in gone if not row[-1]]
-    yield from _remember([task_id for _, _, task_id, is_named, _ in expired if is_named])
+    yield from remember([task_id for _, _, task_id, is_named, _ in expired if is_named])
     return [*gone, *dropped], [*released, *unknown, *retried, *snoozed, *buried]
 
 
-def cancel(now_us: int, ids: Sequence[str], *, is_waiting: bool = False) -> Moves[list[DurableState | None]]:
-    """Delete tasks; mark claimed ones as cancelled. With ``is_waiting``, neither touch claimed ones nor dead letters."""
+def cancel(
+    now_us: int, ids: Sequence[str], *, is_waiting: bool = False, until_us: int | None = None
+) -> Moves[list[DurableState | None]]:
+    """Delete tasks; mark claimed ones as cancelled. With ``is_waiting`` only occurrences that wait, due before a time if given."""
     lanes = yield "lanes_of_ids", [(task_id,) for task_id in ids]
     yield from _lock(dict.fromkeys((lane for (lane,) in lanes), 0))
     answers = []
     for task_id in ids:
-        state = yield from _cancel_one(task_id, is_waiting=is_waiting)
+        state = yield from _cancel_one(task_id, is_waiting=is_waiting, until_us=until_us)
         answers.append(state)
     yield from _settle(now_us, {lane for (lane,) in lanes})
     return answers
@@ -325,7 +328,7 @@ def requeue(now_us: int, ids: Sequence[str]) -> Moves[list[DurableState | None]]
     """Put dead letters back."""
     found = yield "state_of", [(task_id,) for task_id in ids]
     dead = [
-        (task_id, lane, is_blocking) for task_id, state, lane, is_blocking, _ in found if state == DurableState.DEAD
+        (task_id, lane, is_blocking) for task_id, state, lane, is_blocking, *_ in found if state == DurableState.DEAD
     ]
     places = yield from _lock({lane: now_us for _, lane, _ in dead if lane is not None})
     changes = []
@@ -334,7 +337,7 @@ def requeue(now_us: int, ids: Sequence[str]) -> Moves[list[DurableState | None]]
         changes.append((now_us, places.get(lane, now_us), state, task_id))
     yield "requeue", changes
     yield from _settle(now_us, places)
-    states = {task_id: _shown(state, version) for task_id, state, _, _, version in found}
+    states = {task_id: _shown(state, version) for task_id, state, _, _, version, *_ in found}
     return [states.get(task_id) for task_id in ids]
 
 
@@ -352,8 +355,9 @@ def pause(now_us: int, pause: Pause, until_us: int | None) -> Moves[None]:
 def resume(now_us: int, pause: Pause) -> Moves[bool]:
     """End a pause."""
     found = yield "pauses", [()]
-    yield "set_pause", [(pause.text, now_us, ENDED)]
-    return bool(pause_rows([row for row in found if row[0] == pause.text], now_us))
+    known = [row for row in found if row[0] == pause.text]
+    yield "set_pause", [(text, now_us, ENDED) for text, *_ in known]
+    return bool(pause_rows(known, now_us))
 
 
 def pauses(now_us: int) -> Moves[list[PauseRow]]:
@@ -412,9 +416,10 @@ def _listed(name: str, *arguments: Any) -> Moves[list[Any]]:
     return json.loads(text)  # type: ignore[no-any-return]  # as the statement makes it
 
 
-def _remember(ids: Sequence[str]) -> Moves[None]:
+def remember(ids: Sequence[str], *, ahead_us: int = 0) -> Moves[None]:
+    """Remember the ids of tasks as ended, for longer by some time."""
     if ids:
-        yield "remember", [(json.dumps(ids),)]
+        yield "remember", [(json.dumps(ids), ahead_us)]
 
 
 def _lock(last_places: dict[str, int]) -> Moves[dict[str, int]]:
@@ -486,26 +491,27 @@ def _delete_expired(now_us: int) -> Moves[int]:
         if not found:
             break
         deleted = {number for (number,) in (yield "delete_expired", [(number, now_us) for number, *_ in found])}
-        yield from _remember([task_id for number, task_id, _, is_named in found if is_named and number in deleted])
+        yield from remember([task_id for number, task_id, _, is_named in found if is_named and number in deleted])
         yield from _settle(now_us, lanes)
         count += len(deleted)
     return count
 
 
-def _cancel_one(task_id: str, *, is_waiting: bool) -> Moves[DurableState | None]:
+def _cancel_one(task_id: str, *, is_waiting: bool, until_us: int | None) -> Moves[DurableState | None]:
     while True:  # again, if another transaction moves the task between two statements
         found = yield "state_of", [(task_id,)]
         if not found:
             return None
-        state = DurableState(found[0][1])
-        if is_waiting and state in (DurableState.CLAIMED, DurableState.DEAD):
-            return state
-        if state is DurableState.CLAIMED:
+        [(_, state, _, _, version, token, due_us)] = found
+        shown = _shown(state, version)
+        if is_waiting and not (waits(shown, token) and is_in_force(until_us, due_us)):
+            return None
+        if shown is DurableState.CLAIMED:
             changed = yield "cancel_claimed", [(task_id,)]
         else:
-            changed = yield "cancel", [(task_id, state)]
+            changed = yield "cancel", [(task_id, state, token)]
         if changed:
-            return _shown(*found[0][1::3])
+            return shown
 
 
 def _row_of(new: NewTask, now_us: int, due_us: int, places: dict[str, int]) -> tuple[Any, ...]:

@@ -98,7 +98,7 @@ where state = 3 and owner = $2 and (number, token) in (
 
 -- name: remember
 insert into durable_ended (id, ended_us)
-select value, (select vouched_us from durable_clock) from jsonb_array_elements_text($1::jsonb) as value
+select value, (select vouched_us from durable_clock) + $2::bigint from jsonb_array_elements_text($1::jsonb) as value
 on conflict (id) do nothing
 
 -- name: claim
@@ -204,6 +204,11 @@ with due as materialized (
     order by due_us, number limit $3 for update skip locked
 )
 update durable_tasks set state = 1 where number = any(array(select due_number from due)) and state + 0 = 0
+
+-- name: waiting
+select id from durable_tasks
+where left(id, length($1::text)) = $1::text and substr(id, length($1::text) + 1) like '@____-__-__T__:__:__.______Z'
+    and (token = 0 or (state = 4 and version >= 0))
 
 -- name: lock_repetition
 insert into durable_repetitions (name) values ($1)

@@ -14,7 +14,8 @@ for _, name in ipairs(args.names) do
   if known then
     redis.call('HDEL', keys.repetitions, name)
     redis.call('HDEL', keys.operated, name)
-    drop_waiting(row.last_id, now)
+    pass_last(row, now)
+    drop_occurrences(name, row, now)
     count = count + 1
   end
 end

@@ -12,6 +12,7 @@ needs_no_memory()
 local now, known = clock(), redis.call('HGET', keys.pauses, args.what)
 local number, _, last = unpacked(PAUSE, known or pack(PAUSE, 0, 0, 0))
 if not known then
+  if args.until_us == 0 then return 0 end
   number = redis.call('HINCRBY', keys.store, 'owner', 1)
   redis.call('HINCRBY', keys.store, 'paused', 1)
 end

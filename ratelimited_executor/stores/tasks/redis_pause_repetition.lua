@@ -13,7 +13,7 @@ local now = clock()
 local row, known = repetition_at(args.name)
 if not known then return -1 end
 local was_paused = is_before(now, row.till)
-if is_before(row.last_due, args.until_us) then drop_occurrence(row, now) end
+drop_occurrences(args.name, row, now, args.until_us)
 if row.till > now then row.last_spec = '' end
 row.till = args.until_us
 write_change(args.name, row, now)

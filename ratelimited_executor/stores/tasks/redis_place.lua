@@ -42,11 +42,8 @@ local function placement()
     if row.last_id == id or not is_other and row.last_due > due then return AS_PLACED end
     if not args.allow_overlap then return AS_BUSY end
   end
-  if id == row.last_id then
-    if not is_dropped then return AS_PAST end
-  elseif not is_other and due <= row.last_due then
-    return AS_PAST
-  end
+  if not is_other and due <= row.last_due then return AS_PAST end
+  if not is_dropped then pass_last(row, now) end
   row.last_spec, row.last_id, row.last_due, row.placed = args.spec, id, due, now
   return put()
 end

@@ -13,10 +13,9 @@ for index = 1, #records, 2 do
   local name = records[index]
   local row = repetition_at(name)
   local number = numbers_of({row.last_id})[1]
-  local state = number and tasks[number][STATE]
   answer[#answer + 1] = name
   answer[#answer + 1] = records[index + 1]
   answer[#answer + 1] = redis.call('HGET', keys.operated, name) or ''
-  answer[#answer + 1] = state and state ~= CLAIMED and state ~= DEAD and 1 or 0
+  answer[#answer + 1] = number and is_waiting(tasks[number]) and 1 or 0
 end
 return answer

@@ -51,6 +51,7 @@ local PAUSE = '<ddd'  -- number, since, until (-1 if it does not end, 0 if it wa
 local LANE_RECORD, NO_HEAD = '<c8d', string.rep('\0', 8)
 local OWNER_RECORD = '<ddd'  -- number, lease, seen
 local UNIQUE_ROW = '<sd'  -- key, end of the period; the id is the rest
+local OCCURRENCE = '^@%d%d%d%d%-%d%d%-%d%dT%d%d:%d%d:%d%d%.%d%d%d%d%d%dZ$'  -- the end of its id, behind the name of its repetition
 local PART = 2000  -- values of one command; Lua's stack takes 8000
 local BATCH = 1000  -- tasks that one claim makes ready of each kind, and deletes as expired, at most: the next claim goes on
 
@@ -381,16 +382,6 @@ local function forget_history(now)
   in_parts('ZREM', keys.kept, ids)
 end
 
-local function drop_waiting(id, now)  -- a task that nobody has claimed
-  local number = numbers_of({id})[1]
-  local task = number and tasks[number]
-  if task and task[STATE] ~= CLAIMED and task[STATE] ~= DEAD then
-    leave(number, task)
-    remove(number, task, now, false)
-    return true
-  end
-end
-
 local function is_blamed(number, task)  -- the first loss counts always, further ones if a start was recorded
   return task[LOST] == 0 or tonumber(redis.call('ZMSCORE', keys.started, number)[1] or -1) == task[TOKEN]
 end
@@ -488,12 +479,38 @@ local function write_repetition(name, row)
   redis.call('HSET', keys.operated, name, operated)
 end
 
-local function drop_occurrence(row, now)  -- as if it had not been placed, but those before it had been
-  if drop_waiting(row.last_id, now) then row.last_due, row.last_id = row.last_due - 1, '' end
-end
-
 local function is_before(time, till)  -- as of pauses
   return till < 0 or time < till
+end
+
+local function is_waiting(task)  -- nobody has ever claimed it; or who did last does not know its function
+  return task[TOKEN] == 0 or shown(task) == UNKNOWN
+end
+
+local function drop_waiting(id, now, till)  -- an occurrence that waits, and is due before a time if given
+  local number = numbers_of({id})[1]
+  local task = number and tasks[number]
+  if task and is_waiting(task) and is_before(task[DUE], till or -1) then
+    leave(number, task)
+    remove(number, task, now, false)
+    return true
+  end
+end
+
+local function drop_occurrences(name, row, now, till)  -- all of these; the last as if it had not been placed, but those before it had been
+  if drop_waiting(row.last_id, now, till) then row.last_due, row.last_id = row.last_due - 1, '' end
+  if string.find(row.definition, '"overlap":"skip"', 1, true) then return end  -- no other waits
+  for first = 0, redis.call('ZCARD', keys.ids) - 1, BATCH do
+    for _, id in ipairs(redis.call('ZRANGE', keys.ids, first, first + BATCH - 1)) do
+      if sub(id, 1, -29) == name and string.find(id, OCCURRENCE, -28) then drop_waiting(id, now, till) end
+    end
+  end
+end
+
+local function pass_last(row, now)  -- remembers the last occurrence as ended if it is gone
+  if row.last_id == '' or numbers_of({row.last_id})[1] or redis.call('ZMSCORE', keys.ended, row.last_id)[1] then return end
+  place('ended', row.last_id, vouched() + math.max(0, row.last_due - now))
+  write_places('ended')  -- it may be put next
 end
 
 local function write_change(name, row, now)  -- by users

@@ -13,7 +13,7 @@ local now = clock()
 local row, known = repetition_at(args.name)
 if known and row.saved == 0 then return -1 end
 if known and row.definition == args.definition then return 0 end
-drop_occurrence(row, now)
+drop_occurrences(args.name, row, now)
 row.queue, row.called, row.schedule, row.saved, row.definition = args.queue, args.called, args.schedule, 1, args.definition
 write_change(args.name, row, now)
 return known and 0 or 1

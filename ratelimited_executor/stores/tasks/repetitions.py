@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ratelimited_executor._core.durable.pauses import is_in_force
-from ratelimited_executor._core.durable.repetitions import RepetitionRecord, is_past, is_waiting, repetition_row
+from ratelimited_executor._core.durable.repetitions import RepetitionRecord, repetition_row
 from ratelimited_executor._core.durable.tasks import ChangedRepetition, DurableState, Placed, Placement
 from ratelimited_executor.stores.tasks import moves
 
@@ -55,7 +55,8 @@ def save_repetition(
     if not (known.is_saved or known.is_new):
         return None
     if known.definition != definition or not known.is_saved:
-        is_dropped = yield from _drop_waiting(now_us, known)
+        ids = yield from _ids_of(name, known)
+        is_dropped = yield from _drop_waiting(now_us, ids)
         record = (known.dropped() if is_dropped else known).saved(definition, queue, function, schedule)
         yield "declare", [(*record.changed(now_us), name)]
     return known.is_new
@@ -66,7 +67,8 @@ def pause_repetition(now_us: int, name: str, until_us: int | None) -> Moves[bool
     known = yield from _known(name)
     if known is None:
         return None
-    is_dropped = is_in_force(until_us, known.last_due_us) and (yield from _drop_waiting(now_us, known))
+    ids = yield from _ids_of(name, known)
+    is_dropped = yield from _drop_waiting(now_us, ids, until_us)
     yield "declare", [(*known.paused(until_us, now_us, is_dropped=is_dropped).changed(now_us), name)]
     return is_in_force(known.until_us, now_us)
 
@@ -74,7 +76,7 @@ def pause_repetition(now_us: int, name: str, until_us: int | None) -> Moves[bool
 def skip_repetition(now_us: int, name: str) -> Moves[int | None]:
     """Delete the occurrence that waits."""
     known = yield from _known(name)
-    if known is None or not (yield from _drop_waiting(now_us, known)):
+    if known is None or not (yield from _drop_waiting(now_us, [known.last_id])):
         return None
     yield "declare", [(*known.changed(now_us), name)]
     return known.last_due_us
@@ -83,7 +85,12 @@ def skip_repetition(now_us: int, name: str) -> Moves[int | None]:
 def forget(now_us: int, names: Sequence[str]) -> Moves[int]:
     """Delete repetitions."""
     found = yield "forget", [(name,) for name in sorted(set(names))]
-    yield from moves.cancel(now_us, [task_id for (task_id,) in found], is_waiting=True)
+    ids = []
+    for name, last_id, last_due_us, definition in found:
+        record = RepetitionRecord(last_id=last_id, last_due_us=last_due_us, definition=definition)
+        yield from _pass_last(now_us, record)
+        ids += yield from _ids_of(name, record)
+    yield from moves.cancel(now_us, ids, is_waiting=True)
     return len(found)
 
 
@@ -116,14 +123,18 @@ def _placement(now_us: int, record: RepetitionRecord, asked: Occurrence) -> Move
     if is_in_force(record.until_us, due_us):
         return Placement.PAUSED
     is_other = record.is_outdated(asked, now_us)
-    is_dropped = is_other and (yield from _drop_waiting(now_us, record))
+    is_dropped = is_other and (yield from _drop_waiting(now_us, [record.last_id]))
     found = yield "state_of", [(record.last_id,)]
     if found and found[0][1] != DurableState.DEAD:
         if record.last_id == asked.task.id or (not is_other and record.last_due_us > due_us):
             return Placement.PLACED
         if not asked.allow_overlap:
             return Placement.BUSY
-    return Placement.PAST if is_past(asked, record, is_other=is_other, is_dropped=is_dropped) else None
+    if not is_other and due_us <= record.last_due_us:
+        return Placement.PAST
+    if not (found or is_dropped):
+        yield from _pass_last(now_us, record)
+    return None
 
 
 def _known(name: str) -> Moves[RepetitionRecord | None]:
@@ -136,7 +147,19 @@ def _known(name: str) -> Moves[RepetitionRecord | None]:
     return known
 
 
-def _drop_waiting(now_us: int, record: RepetitionRecord) -> Moves[bool]:
-    """Delete a last occurrence that no process has claimed."""
-    [state] = yield from moves.cancel(now_us, [record.last_id], is_waiting=True)
-    return is_waiting(state)
+def _pass_last(now_us: int, record: RepetitionRecord) -> Moves[None]:
+    """Remember the last occurrence as ended if it is gone."""
+    if record.last_id and not (yield "state_of", [(record.last_id,)]):
+        yield from moves.remember([record.last_id], ahead_us=max(0, record.last_due_us - now_us))
+
+
+def _ids_of(name: str, record: RepetitionRecord) -> Moves[list[str]]:
+    """Return the id of a repetition's last occurrence, and those of all others that wait."""
+    found = yield "waiting", [(name,)] if record.overlaps else []
+    return [record.last_id, *(task_id for (task_id,) in found)]
+
+
+def _drop_waiting(now_us: int, ids: Sequence[str], until_us: int | None = None) -> Moves[bool]:
+    """Delete those of some occurrences that wait, and are due before a time if given; return True for the first one."""
+    first, *_ = yield from moves.cancel(now_us, ids, is_waiting=True, until_us=until_us)
+    return first is not None

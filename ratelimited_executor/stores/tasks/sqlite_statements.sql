@@ -40,9 +40,9 @@ update durable_tasks set owner = $1
 where state = 3 and owner = $2 and (number, token) in (select value ->> 0, value ->> 1 from json_each($3))
 
 -- name: remember
--- a list of ids
+-- a list of ids, for longer by some time
 insert into durable_ended (id, ended_us)
-select value, (select vouched_us from durable_clock) from json_each($1) where true
+select value, (select vouched_us from durable_clock) + $2 from json_each($1) where true
 on conflict (id) do nothing
 
 -- name: claim
@@ -189,6 +189,12 @@ select number, id, queue, name, version, body, state, put_us, due_us, priority, 
 from durable_tasks where number in (
     select number from durable_tasks indexed by durable_paused where state = 4 and version < 0 and number > $1 order by number limit $2
 ) order by number
+
+-- name: waiting
+-- the occurrences of a repetition; 'A' follows '@'
+select id from durable_tasks
+where id > $1 || '@' and id < $1 || 'A' and substr(id, length($1) + 1) like '@____-__-__T__:__:__.______Z'
+    and (token = 0 or (state = 4 and version >= 0))
 
 -- name: lock_repetition
 -- the whole file is locked; a row that is there is not written

@@ -142,13 +142,13 @@ where number = $2 and token = $3 and state = 3
 returning number, token
 
 -- name: state_of
-select id, state, lane, is_blocking, version from durable_tasks where id = $1
+select id, state, lane, is_blocking, version, token, due_us from durable_tasks where id = $1
 
 -- name: cancel_claimed
 update durable_tasks set is_cancelled = 1 where id = $1 and state = 3 returning id
 
 -- name: cancel
-delete from durable_tasks where id = $1 and state = $2 returning id
+delete from durable_tasks where id = $1 and state = $2 and token = $3 returning id
 
 -- name: ended
 -- one that has not ended has a state, and neither a run nor an end
@@ -195,13 +195,14 @@ update durable_repetitions set
 where name = $15
 
 -- name: forget
-delete from durable_repetitions where name = $1 returning last_id
+delete from durable_repetitions where name = $1 returning name, last_id, last_due_us, definition
 
 -- name: repetitions
 select name,
     case when exists (select 1 from durable_owners where durable_owners.owner = durable_repetitions.owner) then 1 else 0 end,
     case when exists (
-        select 1 from durable_tasks where durable_tasks.id = durable_repetitions.last_id and state not in (3, 5)
+        select 1 from durable_tasks
+        where durable_tasks.id = durable_repetitions.last_id and (token = 0 or (state = 4 and version >= 0))
     ) then 1 else 0 end,
     owner, since_us, spec, queue, function, schedule, last_spec, last_id, last_due_us, placed_us, definition, is_saved, until_us, changed_us
 from durable_repetitions order by name

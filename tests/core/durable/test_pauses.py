@@ -1,6 +1,7 @@
 """What a pause covers, and when it ends; random programs with pauses are in ``stores/tasks``."""
 
 from ratelimited_executor._core.durable.pauses import ENDED, KEPT_US, Pause, Pauses, pause_of, pause_rows
+from ratelimited_executor._core.durable.table import TaskTable
 
 NOW = 10**15
 
@@ -32,6 +33,16 @@ def test_pause_is_over_at_its_end_and_known_for_a_while():
         assert ended == pauses.ended
         assert ("" if ended else text) == pauses.holding("f", "mail", None, None)
         assert (not ended) == bool(pause_rows([(text, since_us, until_us)], now_us))
+
+
+def test_resume_of_what_is_not_paused_leaves_nothing():
+    """A resume without a pause keeps no row, however many there are."""
+    table = TaskTable()
+    assert not table.resume(0, Pause(function="f"))
+    table.pause(0, Pause(lane="l"), 5)
+    assert table.resume(4, Pause(lane="l"))
+    assert not table.resume(4, Pause(lane="l"))
+    assert [Pause(lane="l").text] == list(table._pauses)
 
 
 def test_only_a_pause_of_a_whole_queue_stops_it():

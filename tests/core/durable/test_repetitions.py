@@ -185,6 +185,20 @@ def test_skipped_it_stays_skipped_over_a_pause(store):
     assert (Placement.PLACED, "r@602") == store.place(601 * MINUTE)[:2]
 
 
+def test_skipped_one_is_remembered_until_a_day_after_its_time(store):
+    """The id of a skipped occurrence is refused until a day after it would have been due, and then forgotten."""
+    day, beats = 86_400 * S, []
+    store.table.beat(store.now, "a")
+    store.table.skip_repetition(store.now, "r")
+    due_us = store.place(601 * MINUTE).due_us - MINUTE
+    skipped = NewTask(id="r@601", name="f")
+    for late_us in (-S, day - 1, day):
+        store.table.beat(due_us + late_us, "a")
+        beats.append(store.table.put(store.now, [skipped]))
+    assert [[False], [False], [True]] == beats
+    assert {} == store.table._passed
+
+
 def test_changes_are_numbered_whatever_the_clock_does(store):
     """The time of the last change rises with each one, also if the clock was set back."""
     times = []

@@ -5,11 +5,12 @@ period, an argument and a run time of its own, or not at all. Checked are:
 
 - no occurrence starts twice, unless a process was killed while it had claimed it;
 - no occurrence starts of a release of which no process runs any more, or that declares the repetition otherwise; what
-  was claimed before that, or until a lease has ended, may still start;
+  was claimed once before that, or until a lease has ended, may still start;
 - runs do not overlap, except in processes that were killed;
-- a cancelled or skipped occurrence does not start after that, while no other release runs;
-- during a pause of the repetition, no occurrence starts that was not claimed when the pause began;
-- of a repetition that is saved, nothing starts that was not claimed when it was changed or removed;
+- a cancelled or skipped occurrence does not start after that, whatever is released, paused or removed;
+- during a pause of the repetition, no occurrence starts that was not claimed once when the pause began;
+- of a repetition that is saved, nothing starts that was not claimed once when it was changed or removed;
+- of that one, what has snoozed starts again, whatever happens to the repetition, unless it is cancelled;
 - none is lost: in the end, a process that runs alone starts one at each multiple of its period.
 
     python -m tests.runtime.durable.repetition_histories --histories 10000
@@ -24,7 +25,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from ratelimited_executor import RateLimitedExecutor
-from ratelimited_executor.durable import DurableState, DurableTasks, MemoryStore, current_task
+from ratelimited_executor.durable import DurableState, DurableTasks, MemoryStore, Snooze, current_task
 from ratelimited_executor.testing import run_virtual
 
 from .histories import kill
@@ -70,11 +71,15 @@ class Process:
 
         @self.tasks.task
         async def saved(number):
-            self.world.run_saved(number)
+            self.world.run_saved(self, number)
 
         self.tick = tick
         if release.period is not None:
             self.tasks.repeat(tick, release.number, period=release.period, name="tick")
+
+    def is_claimed_again(self, id: str) -> bool:
+        """True if a task that this process runs was claimed before."""
+        return any(run.claimed.id == id and run.claimed.ref.token > 1 for run in self.runner._held.values())
 
 
 class World:
@@ -89,7 +94,6 @@ class World:
         self.releases = [self.release]
         self.alive: list[Process] = []
         self.in_force: dict[int, float] = {}  # release -> when it was in force last, by its number
-        self.current: set[Release] = set()  # of the processes that run
         self.started: Counter[str] = Counter()
         self.excused: Counter[str] = Counter()  # occurrences that were claimed when a process was killed
         self.cancelled: dict[str, float] = {}
@@ -101,6 +105,7 @@ class World:
         self.paused: set[str] = set()  # occurrences that were claimed when the pause began
         self.saved: int | None = 0  # the number of the definition; None while it is changed
         self.former: set[str] = set()  # occurrences of earlier definitions that were claimed
+        self.snoozed: set[str] = set()  # occurrences that have to start again
 
     def _next_release(self, number: int) -> Release:
         period = self.draw.choice((2.0, 5.0, 10.0, 10.0, 30.0))
@@ -108,11 +113,7 @@ class World:
 
     def note(self) -> None:
         """Note which releases are in force: those of the processes that run."""
-        if self.alive:
-            self.in_force.update((each.release.number, self.loop.time()) for each in self.alive)
-            if {each.release for each in self.alive} != self.current:
-                self.current = {each.release for each in self.alive}
-                self.cancelled.clear()  # what another release declares is another occurrence
+        self.in_force.update((each.release.number, self.loop.time()) for each in self.alive)
 
     async def run(self, process, number) -> None:
         """Run an occurrence, and check the laws."""
@@ -127,13 +128,14 @@ class World:
         if self.started[id] > 1 + self.excused[id]:
             tell(f"{id} started {self.started[id]} times")
         since = now - self.in_force.get(number, -1000.0)
-        if since > AHEAD + 2 * LEASE and not self.excused[id] and id not in self.outside:
+        is_claimed_again = process.is_claimed_again(id)
+        if since > AHEAD + 2 * LEASE and not (self.excused[id] or is_claimed_again or id in self.outside):
             tell(f"{id} of release {number} started {since:.1f} s after that was in force")
         if id not in self.outside and any(
             not each.is_killed and other not in self.outside for each, other in self.running
         ):
             tell(f"{id} overlaps another")
-        if self.wall() < self.pause_end and id not in self.paused:
+        if self.wall() < self.pause_end and id not in self.paused and not is_claimed_again:
             tell(f"{id} started during a pause")
         if id in self.cancelled and now > self.cancelled[id] + 0.1:
             tell(f"{id} started after it was cancelled")
@@ -143,15 +145,22 @@ class World:
         finally:
             self.running.remove((process, id))
 
-    def run_saved(self, number) -> None:
+    def run_saved(self, process, number) -> None:
         """Run an occurrence of the saved repetition, and check its laws."""
         id = current_task().id
         self.history.starts += 1
         self.started[id] += 1
-        if self.saved is not None and number != self.saved and id not in self.former:
+        self.snoozed.discard(id)
+        is_former = id in self.former or process.is_claimed_again(id)
+        if self.saved is not None and number != self.saved and not is_former:
             self.history.wrong.append(f"{id} of definition {number} started, and {self.saved} is saved")
         if self.started[id] > 1 + self.excused[id] and id not in self.former:
             self.history.wrong.append(f"{id} started {self.started[id]} times")
+        if self.started[id] == 1 and self.loop.time() < SECONDS and self.draw.random() < 0.3:
+            self.history.events["snooze"] += 1
+            self.snoozed.add(id)
+            self.excused[id] += 1
+            raise Snooze(self.draw.uniform(1, 20))
 
     async def process(self, release, life: float, end: str) -> None:
         """Run one process for a while, then stop or kill it."""
@@ -201,18 +210,13 @@ class World:
                 self.releases.append(self.release)
             elif event == "cancel" and self.alive:
                 for row in await self.store.rows():
-                    if (
-                        await draw.choice(self.alive).tasks.cancel(row.id)
-                        and row.id not in self.started
-                        and len(self.current) == 1
-                        and not self.wall() < self.pause_end < math.inf
-                    ):
+                    self.snoozed.discard(row.id)
+                    if await draw.choice(self.alive).tasks.cancel(row.id) and row.id not in self.started:
                         self.cancelled[row.id] = self.loop.time()
             elif event == "remove" and self.alive:
                 self.pause_end = -math.inf
                 for each in self.alive:
                     await each.tasks.remove_repetition("tick")
-                self.cancelled.clear()  # it is another repetition if it is declared again
                 self.outside.update(await self.claimed())
             elif event in ("skip", "hold", "save"):
                 await getattr(self, event)()
@@ -233,7 +237,7 @@ class World:
         """Skip the next occurrence."""
         due = await self.operator.skip_repetition("tick") if await self.is_known() else None
         id = f"tick@{due:%Y-%m-%dT%H:%M:%S.%fZ}" if due else ""
-        if due and id not in self.started and len(self.current) == 1 and not self.wall() < self.pause_end < math.inf:
+        if due and id not in self.started:
             self.cancelled[id] = self.loop.time()
 
     async def hold(self) -> None:
@@ -248,8 +252,6 @@ class World:
         await self.operator.pause_repetition("tick", until)
         self.paused = await self.claimed()
         self.pause_end = math.inf if until is None else until
-        if until is not None:  # resumed before that end, it may place again what was skipped or cancelled
-            self.cancelled.clear()
 
     async def save(self) -> None:
         """Save another repetition with another definition, or remove it."""
@@ -291,6 +293,8 @@ class World:
     def check_end(self, last: Release) -> None:
         """Check that the last process, once leases have ended, has lost no occurrence."""
         end = self.loop.time()
+        if self.snoozed:
+            self.history.wrong.append(f"never started again: {sorted(self.snoozed)}")
         times = [when for when, number in self.times if number == last.number and when > end - QUIET / 2]
         if len(times) < QUIET / 2 / 5 - 2 or any(abs(b - a - 5) > 0.2 for a, b in itertools.pairwise(times)):
             paused = self.history.events["pause"]

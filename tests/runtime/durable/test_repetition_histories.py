@@ -8,8 +8,9 @@ import pytest
 from ratelimited_executor._core.durable import repetitions
 from ratelimited_executor._core.durable.repetitions import RepetitionTable
 from ratelimited_executor._core.durable.table import TaskTable
-from ratelimited_executor._core.durable.tasks import Placed, Placement
+from ratelimited_executor._core.durable.tasks import DurableState, Placed, Placement
 from ratelimited_executor.durable import MemoryStore, SQLiteStore
+from ratelimited_executor.stores.tasks import sqlite
 
 from ...helpers import skip_without_apsw
 from .repetition_histories import history_of
@@ -27,14 +28,15 @@ def test_laws_of_repetitions() -> None:
         events += history.events
         starts += history.starts
     assert starts > 20 * COUNT
-    assert {"kill", "stop", "pause", "release", "cancel", "remove", "skip", "hold", "save"} == set(events)
+    assert {"kill", "stop", "pause", "release", "cancel", "remove", "skip", "hold", "save", "snooze"} == set(events)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(1000, 1003))
-def test_laws_of_repetitions_in_a_file(tmp_path, seed) -> None:
+def test_laws_of_repetitions_in_a_file(tmp_path, monkeypatch, seed) -> None:
     """The same laws hold on a SQLite file."""
     skip_without_apsw()
+    monkeypatch.setattr(sqlite, "_LOOK_SECONDS", 1.0)  # the processes share a connection, and see all changes without
     history = history_of(seed, lambda: SQLiteStore(tmp_path / "tasks.db"))
     assert [] == history.wrong
     assert history.starts > 10
@@ -48,11 +50,6 @@ def busy_is_ignored(monkeypatch) -> None:
         "_place_one",
         lambda self, now, owner, asked: place(self, now, owner, asked._replace(allow_overlap=True)),
     )
-
-
-def cancelled_is_forgotten(monkeypatch) -> None:
-    """Put a cancelled occurrence again."""
-    monkeypatch.setattr(repetitions, "is_past", lambda *_, **__: False)
 
 
 def old_is_kept(monkeypatch) -> None:
@@ -94,12 +91,25 @@ def skipped_is_forgotten(monkeypatch) -> None:
     monkeypatch.setattr(RepetitionTable, "skip_repetition", forgetful)
 
 
+def skipped_is_placed_later(monkeypatch) -> None:
+    """Remember a skipped or cancelled occurrence only until the next one is placed."""
+    monkeypatch.setattr(TaskTable, "_pass", lambda *_, **__: None)
+
+
+def tried_is_dropped(monkeypatch) -> None:
+    """Drop an occurrence that snoozes."""
+    monkeypatch.setattr(
+        repetitions, "is_waiting", lambda state, _: state not in (DurableState.CLAIMED, DurableState.DEAD)
+    )
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "broken",
     [
-        busy_is_ignored, cancelled_is_forgotten, old_is_kept, ended_is_not_noticed, pause_is_ignored,
+        busy_is_ignored, old_is_kept, ended_is_not_noticed, pause_is_ignored,
  skipped_is_forgotten,
+        skipped_is_placed_later, tried_is_dropped,
     ],
 )  # fmt: skip
 def test_broken_law_is_found(monkeypatch, broken) -> None:

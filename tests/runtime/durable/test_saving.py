@@ -25,9 +25,9 @@ def saves(store, monkeypatch):
     return counts
 
 
-@pytest.mark.parametrize("how", ["fails", "snoozes", "is released"])
+@pytest.mark.parametrize("how", ["fails", "snoozes", "is released", "is requeued"])
 async def test_the_next_attempt_gets_the_last_state(store, how):
-    """Whether an attempt fails, snoozes or is released, the next one begins with its last state, in another process, too."""
+    """An attempt that follows a failed, snoozed, released or requeued one has its last state, also in another process."""
     seen = []
 
     def process():
@@ -45,6 +45,8 @@ async def test_the_next_attempt_gets_the_last_state(store, how):
                     raise ValueError
                 if how == "snoozes":
                     raise Snooze(0.1)
+                if how == "is requeued":
+                    raise KeyError
                 await asyncio.sleep(1000)
 
         return tasks, fn
@@ -56,6 +58,7 @@ async def test_the_next_attempt_gets_the_last_state(store, how):
         tasks, _ = process()
         async with RateLimitedExecutor("x") as executor, tasks.running(executor, drain_timeout=0):
             await asyncio.sleep(1)
+            await tasks.requeue(ref.id)
     assert [None, {"at": 3}, {"at": 6}] == seen
     async with tasks:
         assert await tasks.ref(ref.id).row() is None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
 
 from ratelimited_executor._core.durable.pauses import ENDED, Pause
 from ratelimited_executor._core.durable.table import REMEMBERED_US, TaskTable
@@ -70,6 +71,7 @@ class Program:
     def __post_init__(self) -> None:
         self.draw = random.Random(self.seed)
         self.has_operators = self.seed % 5 == 0  # who save, pause and skip repetitions
+        self.is_repeating = self.seed % 20 == 15  # most calls concern repetitions that overlap
 
     def steps(self, count: int):
         """Yield calls (method, arguments, options), receive the store's answers, and compare them with the table's."""
@@ -111,8 +113,8 @@ class Program:
                         2,
                         0.5,
                         1,
-                        3,
-                        0.3,
+                        20 if self.is_repeating else 3,
+                        2 if self.is_repeating else 0.3,
                         0.2,
                         4 if self.has_operators else 0,
                     ),
@@ -323,11 +325,11 @@ class Program:
         draw = self.draw
         occurrences = []
         for name in sorted(draw.sample(("nightly", "hourly"), draw.choice((1, 2)))):
-            spec = draw.choice(("as it was", "as it was", "otherwise"))
+            spec = draw.choice(("as it was",) * (9 if self.is_repeating else 2) + ("otherwise",))
             due_us = (self.now_us // 20 + draw.choice((1, 1, 1, 0, 2))) * 20
             if draw.random() < 0.1:
                 due_us -= REMEMBERED_US
-            id = f"{name}@{due_us}"
+            id = occurrence_id(name, due_us)
             self.ids.append(id)
             task = NewTask(
                 id=id, name="f", queue="mail" if spec == "as it was" else "other", body=spec.encode(), due_us=due_us, is_named=True,
@@ -337,7 +339,16 @@ class Program:
             is_saved = self.has_operators and draw.random() < 0.4
             definition = spec if is_saved else f"declared {spec}"
             occurrences.append(
-                Occurrence(name, task, f"times {spec}", spec, since_us, draw.random() < 0.3, definition, is_saved)
+                Occurrence(
+                    name,
+                    task,
+                    f"times {spec}",
+                    spec,
+                    since_us,
+                    draw.random() < (0.9 if self.is_repeating else 0.3),
+                    definition,
+                    is_saved,
+                )
             )
         yield from self._both("place", draw.choice(OWNERS), occurrences)
 
@@ -372,6 +383,12 @@ class Program:
     def _some_ids(self) -> list[str]:
         known = list(dict.fromkeys([*self.ids[-8:], "unknown"]))
         return self.draw.sample(known, self.draw.randrange(1, min(4, len(known) + 1)))
+
+
+def occurrence_id(name: str, due_us: int) -> str:
+    """Return the id of an occurrence of a repetition."""
+    due = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=due_us)
+    return f"{name}@{due:%Y-%m-%dT%H:%M:%S.%fZ}"
 
 
 def run(program: Program, count: int, call) -> None:

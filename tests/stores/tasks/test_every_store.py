@@ -24,7 +24,7 @@ from ratelimited_executor._runtime.durable.functions import key_text
 from ratelimited_executor.durable import Durability, MemoryStore, PostgresStore, RedisStore, SQLiteStore
 from ratelimited_executor.exceptions import StoreUnavailableError
 
-from .programs import Program
+from .programs import Program, occurrence_id
 
 STORES = [MemoryStore, PostgresStore, RedisStore, SQLiteStore]
 
@@ -386,11 +386,134 @@ def save(store, definition):
     return store.save_repetition("r", definition=definition, queue="default", function="f", schedule="often")
 
 
-def occurrence(number, definition, *, lane=None):
+def occurrence(number, definition, *, lane=None, allow_overlap=False):
     """Return an occurrence of a saved repetition that is due in the far future."""
-    due_us = (10**5 + number) * 10**9
-    task = NewTask(id=f"r@{number}", name="f", due_us=due_us, is_named=True, lane=lane, body=definition.encode())
-    return Occurrence("r", task, "often", f"spec of {definition}", 5, definition=definition, is_saved=True)
+    due_us = due_of(number)
+    task = NewTask(
+        id=occurrence_id("r", due_us), name="f", due_us=due_us, is_named=True, lane=lane, body=definition.encode()
+    )
+    return Occurrence("r", task, "often", f"spec of {definition}", 5, allow_overlap, definition, is_saved=True)
+
+
+def due_of(number):
+    """Return when an occurrence is due."""
+    return (10**5 + number) * 10**9
+
+
+async def place(store, *numbers, definition="d", **options):
+    """Place occurrences one after the other; return what became of each."""
+    return [(await store.place("o", [occurrence(number, definition, **options)]))[0].placement for number in numbers]
+
+
+async def numbers_of(store):
+    """Return the numbers of the occurrences in the store."""
+    return [row.due_us // 10**9 - 10**5 for row in await store.rows()]
+
+
+@pytest.mark.parametrize("change", ["pause", "save", "both", "remove"])
+@pytest.mark.parametrize("how", ["skip", "cancel"])
+async def test_dropped_occurrence_is_not_placed_again(store, clock, how, change):
+    """What was skipped or cancelled is not placed again years later: after a pause, by another definition, or removed between."""
+    await store.join("o", 10**16)
+    await store.beat("o")
+    await save(store, "d")
+    for number in (1, 2):
+        assert [Placement.PLACED] == await place(store, number)
+        if how == "skip":
+            assert due_of(number) == await store.skip_repetition("r")
+        else:
+            assert [DurableState.SCHEDULED] == await store.cancel([occurrence(number, "d").task.id])
+    if change == "remove":
+        assert 1 == await store.forget(["r"])
+        await save(store, "d")
+    assert [Placement.PLACED] == await place(store, 3)
+    clock.set(due_of(0))
+    await store.beat("o")
+    definition = "d"
+    if change in ("pause", "both"):
+        await store.pause_repetition("r", due_of(5))
+        assert [Placement.PAUSED, Placement.PLACED] == await place(store, 4, 5)
+        assert await store.pause_repetition("r", ENDED)
+    if change != "pause":  # also removed, as what waits is not asked for again by the same definition
+        definition = "e"
+        await save(store, definition)
+    placed = await place(store, 1, 2, 3, definition=definition)
+    assert [Placement.PAST, Placement.PAST, Placement.PLACED] == placed
+    assert [3] == await numbers_of(store)
+
+
+@pytest.mark.parametrize("end", [End.RETRY, End.SNOOZED, End.RELEASED])
+@pytest.mark.parametrize("change", ["pause", "save", "skip", "remove"])
+async def test_tried_occurrence_goes_on(store, clock, change, end):
+    """What a process has claimed once stays with its state, and holds back the next one, like one that is claimed now."""
+    await store.join("o", 60_000_000)
+    await save(store, "d")
+    await place(store, 1)
+    clock.set(due_of(1))
+    [claimed] = (await store.claim(Claim(owner="o", count=1))).tasks
+    await store.save([(claimed.ref, b"half")])
+    assert [True] == await store.finish([TaskOutcome(claimed.ref, end, 10)])
+    [row] = await store.repetitions()
+    assert row.next_us is None
+    if change == "skip":
+        assert await store.skip_repetition("r") is None
+    elif change == "remove":
+        assert 1 == await store.forget(["r"])
+    elif change == "save":
+        await save(store, "e")
+        assert [Placement.BUSY] == await place(store, 2, definition="e")
+    else:
+        await store.pause_repetition("r", due_of(9))
+        await store.pause_repetition("r", ENDED)
+        assert [Placement.BUSY] == await place(store, 2)
+    clock.set(due_of(1) + 10)
+    [again] = (await store.claim(Claim(owner="o", count=1))).tasks
+    assert (claimed.id, b"half") == (again.id, again.saved)
+
+
+async def test_occurrence_of_an_unknown_function_is_replaced(store, clock):
+    """What was set aside because its function is unknown does not hold back the next one, by another definition."""
+    await store.join("o", 60_000_000)
+    await save(store, "d")
+    await place(store, 1)
+    clock.set(due_of(1))
+    [claimed] = (await store.claim(Claim(owner="o", count=1))).tasks
+    await store.finish([TaskOutcome(claimed.ref, End.UNKNOWN)])
+    await save(store, "e")
+    assert [Placement.PLACED] == await place(store, 2, definition="e")
+    assert [2] == await numbers_of(store)
+
+
+@pytest.mark.parametrize("lane", [None, "repetition r"])
+@pytest.mark.parametrize("change", ["pause", "save", "remove"])
+async def test_older_occurrences_that_wait_are_dropped_too(store, clock, change, lane):
+    """Of a repetition that is paused, changed or removed, nothing goes on but what was claimed; nothing else is touched."""
+    await store.join("o", 60_000_000)
+    await save(store, "d")
+    others = [
+        occurrence_id("rr", due_of(1)),
+        occurrence_id("", due_of(1)),
+        "r@home",
+        occurrence_id("r", due_of(1)) + "z",
+    ]
+    await store.put([NewTask(id=id, name="g", queue="other") for id in others])
+    for number in range(1, 5):
+        clock.set(due_of(number) - 1)
+        assert [Placement.PLACED] == await place(store, number, lane=lane, allow_overlap=True)
+        if number == 2:
+            clock.set(due_of(1))
+            assert 1 == len((await store.claim(Claim(owner="o", count=1))).tasks)
+    if change == "pause":
+        await store.pause_repetition("r", due_of(4))
+        left = [1, 4]
+    elif change == "save":
+        await save(store, "e")
+        left = [1]
+    else:
+        assert 1 == await store.forget(["r", "unknown"])
+        left = [1]
+    assert sorted(others) == sorted(row.id for row in await store.rows() if row.name == "g")
+    assert left == [number for number in await numbers_of(store) if number > 0]
 
 
 async def test_other_processes_learn_of_changed_repetitions(store, clock):

@@ -98,6 +98,9 @@ BROKEN = {
         "definition = $11",
         "definition = case when $12 = 1 then '' else $11 end",
     ),
+    "a paused repetition whose older occurrences stay": ("waiting", "id < $1 || 'A'", "id < $1 || '@'"),
+    "a next occurrence that is retried": ("repetitions", "(token = 0 or", "(token >= 0 or"),
+    "a skipped occurrence that is placed again": ("remember", "where true", "where $2 = 0"),
     "a pause that is forgotten at once": (
         "set_pause",
         "values ($1, $2, $3)",
@@ -123,6 +126,8 @@ FOUND_BY = {
     "tasks that stay paused": 53,
     "repetitions that stay paused": 25,
     "repetitions that cannot be paused": 15,
+    "a paused repetition whose older occurrences stay": 15,
+    "a skipped occurrence that is placed again": 68,
 }
 
 
@@ -142,7 +147,7 @@ def test_a_rule_that_is_broken_is_found(name, monkeypatch):
 
 
 def test_claims_cost_no_more_while_nothing_is_paused():
-    """A claim runs seven statements, in the end also after a pause; during a pause three more, however much is paused."""
+    """A claim runs seven statements, also if nothing was paused that is resumed, and in the end after a pause; during a pause three more, however much is paused."""
     store, runs = InMemory(), []
 
     def told(program):
@@ -162,6 +167,7 @@ def test_claims_cost_no_more_while_nothing_is_paused():
 
     usual = ("owner", "make_ready", "make_heads_ready", "expired", "claim", "next_due", "next_head_due")
     store.call("join", 0, ["o", 10**9], {})
+    assert not store.call("resume", 0, [Pause(function="f")], {})
     assert ([], usual) == claim(0)
     store.call("pause", 0, [Pause(function="f"), None], {})
     store.call("put", 0, [[NewTask(id=f"f{n}", name="f") for n in range(2500)]], {})

@@ -21,6 +21,7 @@ from redis.asyncio.cluster import RedisCluster
 
 from ratelimited_executor import RateLimitedExecutor
 from ratelimited_executor.exceptions import StoreUnavailableError
+from ratelimited_executor._core.durable.pauses import Pause
 from ratelimited_executor._core.durable.tasks import (
     Beat,
     Claim,
@@ -155,6 +156,8 @@ BROKEN = {
     "repetitions that are placed during a pause": ("place", "if is_before(due, row.till) then return AS_PAUSED end", ""),
     "repetitions that are placed as they were": ("place", "row.definition ~= args.definition", "false"),
     "a skipped occurrence that is placed again": ("skip_repetition", "drop_waiting(row.last_id, now)) then", "drop_waiting(row.last_id, now) and (function() row.last_id = '' return true end)()) then"),
+    "a skipped occurrence that is placed later": ("place", "place('ended', row.last_id, vouched() + math.max(0, row.last_due - now))", ""),
+    "a removed repetition whose older occurrences stay": ("forget", "ZCARD', keys.ids) - 1", "ZCARD', keys.ids) * 0 - 1"),
     "turns of what is not due": ("claim", "{{false, now}, {now, false}}", "{{false, false}}"),
 }  # fmt: skip
 
@@ -175,6 +178,8 @@ FOUND_BY = {
     "a state of what is not claimed": 31,
     "repetitions that are placed as they were": 25,
     "a skipped occurrence that is placed again": 5,
+    "a skipped occurrence that is placed later": 68,
+    "a removed repetition whose older occurrences stay": 15,
     "turns of what is not due": 66,
 }
 
@@ -195,6 +200,13 @@ async def test_a_rule_that_is_broken_is_found(opened, redis_server, redis_clock,
         except (AssertionError, StoreUnavailableError, KeyError):
             return
     pytest.fail("not found")
+
+
+async def test_resume_of_what_is_not_paused_leaves_nothing(opened, redis_server):
+    """A resume without a pause keeps no record, however many there are."""
+    store = await opened()
+    assert not await store.resume(Pause(function="f"))
+    assert 0 == redis_server.ask("EXISTS", "{durable}:pauses")
 
 
 async def test_tasks_of_an_older_release_have_their_turns(opened, redis_server):
