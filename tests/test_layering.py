@@ -125,12 +125,15 @@ class Import(NamedTuple):
 
 
 @cache
+def _tree(module: str) -> ast.Module:
+    return ast.parse((PACKAGE / module).read_text(encoding="utf-8"))
+
+
+@cache
 def _all_imports(module: str) -> list[Import]:
     package = [ROOT, *module.split("/")[:-1]]
     found = []
-    pending: list[tuple[ast.AST, bool, bool]] = [
-        (ast.parse((PACKAGE / module).read_text(encoding="utf-8")), False, False)
-    ]
+    pending: list[tuple[ast.AST, bool, bool]] = [(_tree(module), False, False)]
     while pending:
         node, *where = pending.pop()
         if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
@@ -184,12 +187,12 @@ def test_compiled_kernel_imports_what_its_twins_do(source: str) -> None:
     assert set() == {*names} - {*inside} - CORE_MAY_USE - COMPILED[source]
 
 
-@pytest.mark.parametrize("module", MODULES)
-def test_imports_point_down_only(module: str) -> None:
+def test_imports_point_down_only() -> None:
     """A layer imports only from layers below it, even under TYPE_CHECKING."""
-    allowed = MAY_IMPORT[module.split("/")[0]]
     wrong = [
         f"{module}:{line} imports {name}"
+        for module in MODULES
+        for allowed in [MAY_IMPORT[module.split("/")[0]]]
         for name, line in _imports(module, at_run_time=False)
         if (own := _own(name)) is not None
         and not any(prefix == "" or own == prefix or own.startswith(f"{prefix}.") for prefix in allowed)
@@ -202,11 +205,12 @@ def test_imports_point_down_only(module: str) -> None:
 ON_USE = ("cli/", "testing/", "dashboard/app.py", "dashboard/group.py", "front/app.py")
 
 
-@pytest.mark.parametrize("module", [module for module in MODULES if not module.startswith(ON_USE)])
-def test_library_needs_only_anyio(module: str) -> None:
+def test_library_needs_only_anyio() -> None:
     """Except for modules that need an extra, a module imports only the standard library, anyio and this package."""
     wrong = {
-        each.name
+        (module, each.name)
+        for module in MODULES
+        if not module.startswith(ON_USE)
         for each in _all_imports(module)
         if not each.is_for_types and not each.is_within
         if each.name.split(".")[0] not in {*sys.stdlib_module_names, "anyio", ROOT}
@@ -253,11 +257,11 @@ def test_shell_draws_no_random_numbers() -> None:
     assert set() == wrong
 
 
+@cache
 def _imported(module: str) -> set[str]:
     """Return the paths of the package's modules that a module imports, also under TYPE_CHECKING."""
-    tree = ast.parse((PACKAGE / module).read_text(encoding="utf-8"))
     found = set()
-    for node in ast.walk(tree):
+    for node in ast.walk(_tree(module)):
         if isinstance(node, ast.ImportFrom) and node.module and _own(node.module) is not None:
             base = (_own(node.module) or "").replace(".", "/")
             names = [f"{base}/{alias.name}".lstrip("/") for alias in node.names]

@@ -3,9 +3,8 @@
 import ast
 import re
 import subprocess
+from functools import cache
 from pathlib import Path
-
-import pytest
 
 import ratelimited_executor
 from ratelimited_executor import abc
@@ -39,6 +38,16 @@ FORBIDDEN = re.compile(
 )
 
 
+@cache
+def _text(path: str) -> str:
+    return (ROOT / path).read_text(encoding="utf-8")
+
+
+@cache
+def _tree(path: str) -> ast.Module:
+    return ast.parse(_text(path))
+
+
 def _functions(tree: ast.AST) -> list[ast.FunctionDef | ast.AsyncFunctionDef]:
     return [node for node in ast.walk(tree) if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))]
 
@@ -63,19 +72,18 @@ def _is_overload(function: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
     return any(ast.unparse(decorator) in ("overload", "typing.overload") for decorator in function.decorator_list)
 
 
-@pytest.mark.parametrize("path", MODULES)
-def test_module_is_not_too_long(path: str) -> None:
+def test_module_is_not_too_long() -> None:
     """A module that has grown past 600 lines without its docstrings has more than one subject."""
-    text = (ROOT / path).read_text(encoding="utf-8")
+    lengths = {path: len(_text(path).splitlines()) - _docstring_lines(_tree(path)) for path in MODULES}
 
-    assert len(text.splitlines()) - _docstring_lines(ast.parse(text)) <= MODULE_LINES_MAX
+    assert {} == {path: length for path, length in lengths.items() if length > MODULE_LINES_MAX}
 
 
 def test_name_of_a_class_is_given_once() -> None:
     """Two classes of one name are two ideas behind one word."""
     homes: dict[str, list[str]] = {}
     for path in MODULES:
-        for node in ast.parse((ROOT / path).read_text(encoding="utf-8")).body:
+        for node in _tree(path).body:
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                 homes.setdefault(node.name, []).append(path)
 
@@ -83,22 +91,19 @@ def test_name_of_a_class_is_given_once() -> None:
     assert {} == {name: paths for name, paths in homes.items() if len(paths) > 1}
 
 
-@pytest.mark.parametrize("path", MODULES)
-def test_functions_are_not_too_long(path: str) -> None:
+def test_functions_are_not_too_long() -> None:
     """A function of more than 70 lines does more than one thing."""
-    tree = ast.parse((ROOT / path).read_text(encoding="utf-8"))
+    lengths = {(path, node.name): _length(node) for path in MODULES for node in _functions(_tree(path))}
 
-    assert {} == {node.name: _length(node) for node in _functions(tree) if _length(node) > FUNCTION_LINES_MAX}
+    assert {} == {name: length for name, length in lengths.items() if length > FUNCTION_LINES_MAX}
 
 
-@pytest.mark.parametrize("path", MODULES)
-def test_public_things_say_what_they_are(path: str) -> None:
+def test_public_things_say_what_they_are() -> None:
     """Every module, public class and public function has a docstring.
 
     Special methods and setters need none, nor do methods of a private class or of one whose base is a contract.
     """
-    tree = ast.parse((ROOT / path).read_text(encoding="utf-8"))
-    missing = [] if ast.get_docstring(tree) or not tree.body else [path]
+    missing = [path for path in MODULES if _tree(path).body and not ast.get_docstring(_tree(path))]
 
     def visit(node: ast.AST, where: str) -> None:
         for child in ast.iter_child_nodes(node):
@@ -121,16 +126,15 @@ def test_public_things_say_what_they_are(path: str) -> None:
             if isinstance(child, ast.ClassDef):
                 visit(child, f"{where}{child.name}.")
 
-    visit(tree, "")
+    for path in MODULES:
+        visit(_tree(path), f"{path}: ")
     assert [] == missing
 
 
-@pytest.mark.parametrize("path", MODULES)
-def test_no_error_is_swallowed(path: str) -> None:
+def test_no_error_is_swallowed() -> None:
     """No handler of all exceptions ignores or only logs them: a failure must be handled or passed on."""
-    tree = ast.parse((ROOT / path).read_text(encoding="utf-8"))
     wrong = []
-    for node in ast.walk(tree):
+    for path, node in ((path, node) for path in MODULES for node in ast.walk(_tree(path))):
         if not isinstance(node, ast.ExceptHandler):
             continue
         caught = "BaseException" if node.type is None else ast.unparse(node.type)
@@ -146,11 +150,11 @@ def test_no_error_is_swallowed(path: str) -> None:
     assert [] == wrong
 
 
-@pytest.mark.parametrize("path", MODULES)
-def test_exception_to_a_rule_gives_its_reason(path: str) -> None:
+def test_exception_to_a_rule_gives_its_reason() -> None:
     """Each ``noqa`` and each ``type: ignore`` names the rule that it ignores and gives a reason on the same line."""
     wrong = []
-    for number, line in enumerate((ROOT / path).read_text(encoding="utf-8").splitlines(), start=1):
+    lines = ((path, *each) for path in MODULES for each in enumerate(_text(path).splitlines(), start=1))
+    for path, number, line in lines:
         match = EXCEPTION.search(line)
         if match is None:
             continue
@@ -161,37 +165,42 @@ def test_exception_to_a_rule_gives_its_reason(path: str) -> None:
     assert [] == wrong
 
 
-@pytest.mark.parametrize("path", [path for path in TESTS if Path(path).name.startswith("test_")])
-def test_each_test_says_which_law_it_checks(path: str) -> None:
+def test_each_test_says_which_law_it_checks() -> None:
     """Each test has a docstring, whose first line is a sentence."""
-    tree = ast.parse((ROOT / path).read_text(encoding="utf-8"))
+    trees = {path: _tree(path) for path in TESTS if Path(path).name.startswith("test_")}
+    owners: list[tuple[str, ast.Module | ast.ClassDef]] = [*trees.items()]
+    for path, tree in trees.items():
+        owners += [
+            (path, each) for each in tree.body if isinstance(each, ast.ClassDef) and each.name.startswith("Test")
+        ]
     wrong = []
-    classes = [tree, *(node for node in tree.body if isinstance(node, ast.ClassDef) and node.name.startswith("Test"))]
-    for owner in classes:
+    for path, owner in owners:
         for node in owner.body:
             if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and node.name.startswith("test_"):
                 text = ast.get_docstring(node) or ""
                 if not re.search(r"[.:?]$", text.strip()):
-                    wrong.append(node.name)
+                    wrong.append(f"{path}: {node.name}")
 
     assert [] == wrong
 
 
-@pytest.mark.parametrize(
-    "path", [path for path in MODULES if re.search(r"/_(kernel|core|runtime)/(?!.*__init__)", path)]
-)
-def test_tests_of_a_module_are_found_by_its_name(path: str) -> None:
+def test_tests_of_a_module_are_found_by_its_name() -> None:
     """``_core/queue/queue.py`` has ``tests/core/queue/test_queue.py``, or the table in ``tests/README.md`` names it."""
-    part, *folders, name = path.split("/")[1:]
-    namesake = "/".join(["tests", part.removeprefix("_"), *folders, f"test_{name}"])
-    table = re.findall(r"`([\w/]+\.py)`", (ROOT / "tests" / "README.md").read_text(encoding="utf-8"))
+    table = re.findall(r"`([\w/]+\.py)`", _text("tests/README.md"))
+    wrong = []
+    for path in MODULES:
+        if re.search(r"/_(kernel|core|runtime)/(?!.*__init__)", path):
+            part, *folders, name = path.split("/")[1:]
+            namesake = "/".join(["tests", part.removeprefix("_"), *folders, f"test_{name}"])
+            if namesake not in TESTS and "/".join([*folders, name]) not in table:
+                wrong.append(path)
 
-    assert namesake in TESTS or "/".join([*folders, name]) in table
+    assert [] == wrong
 
 
 def test_files_that_the_readme_of_the_tests_names_are_there() -> None:
     """Each file that is named there with its folder is a test file or a module of the package."""
-    text = (ROOT / "tests" / "README.md").read_text(encoding="utf-8")
+    text = _text("tests/README.md")
     named = [name.removeprefix("tests/") for name in re.findall(r"`([\w/]+/\w+\.py)`", text)]
     modules = {
         path.split("/", 1)[1].removeprefix("_kernel/").removeprefix("_core/").removeprefix("_runtime/")
@@ -202,12 +211,11 @@ def test_files_that_the_readme_of_the_tests_names_are_there() -> None:
     assert [] == [name for name in named if name not in known]
 
 
-@pytest.mark.parametrize(
-    "path", [path for path in TESTS if path.startswith(("tests/kernel/", "tests/core/", "tests/flaws/"))]
-)
-def test_tests_of_time_never_sleep(path: str) -> None:
+def test_tests_of_time_never_sleep() -> None:
     """Tests of the core pass the time in, and those of the flaws run in virtual time: none waits in real time."""
-    assert "time.sleep(" not in (ROOT / path).read_text(encoding="utf-8")
+    paths = [path for path in TESTS if path.startswith(("tests/kernel/", "tests/core/", "tests/flaws/"))]
+
+    assert [] == [path for path in paths if "time.sleep(" in _text(path)]
 
 
 def _files_of_the_project() -> list[Path]:
@@ -244,7 +252,7 @@ def test_no_mark_of_unfinished_work_is_left() -> None:
     wrong = [
         f"{path}:{number}: {line.strip()}"
         for path in [*MODULES, *TESTS]
-        for number, line in enumerate((ROOT / path).read_text(encoding="utf-8").splitlines(), start=1)
+        for number, line in enumerate(_text(path).splitlines(), start=1)
         if marks.search(line)
     ]
 

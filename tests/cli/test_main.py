@@ -40,7 +40,7 @@ def test_an_error_of_our_own_is_not_taken_for_a_missing_extra() -> None:
     assert (1, True) == (ended.returncode, "ModuleNotFoundError" in ended.stderr)
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["run", "--help"], ["demo", "--help"], ["--version"]])
+@pytest.mark.parametrize("arguments", [["run", "--help"], ["--version"]])
 def test_help_and_version_are_there(arguments: list[str]) -> None:
     """Both entry points print the same on standard output, with status 0."""
     script = Path(sys.executable).with_name("ratelimited-executor")

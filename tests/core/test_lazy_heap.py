@@ -56,7 +56,7 @@ def by_key(entries) -> list:
     st.sampled_from([0, 1, 8, 1000]),
     st.sampled_from([LazyHeap, WholeHeap, GuardedHeap]),
 )
-@examples(400)
+@examples(160)
 def test_what_is_left_is_what_a_sorted_list_holds(values, steps, sweep_count_max, form):
     """The first entry is the least that is not stale, however entries become stale and are noted."""
     with pytest.MonkeyPatch.context() as patch:
@@ -243,7 +243,7 @@ def test_comparing_may_come_back_to_a_guarded_heap(seed):
         heap.note_stale()
 
     heap = make(sweep_count_max=8, form=GuardedHeap)
-    for number in range(500):
+    for number in range(200):
         push(Reentrant(rng.random(), -number))
         if number % 3 == 0:
             forget(rng.choice(list(left)))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import doctest
 import importlib
-import pkgutil
+from pathlib import Path
 
 import pytest
 
@@ -12,10 +12,11 @@ import ratelimited_executor
 
 from ..helpers import extras
 
+PACKAGE = Path(ratelimited_executor.__file__).parent
 MODULES = sorted(
-    module.name
-    for module in pkgutil.walk_packages(ratelimited_executor.__path__, "ratelimited_executor.")
-    if not module.name.endswith("__main__")
+    ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts).removesuffix(".__init__")
+    for path in PACKAGE.rglob("*.py")
+    if ">>> " in path.read_text(encoding="utf-8")
 )
 
 

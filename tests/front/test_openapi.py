@@ -21,7 +21,7 @@ from schemathesis.specs.openapi.checks import positive_data_acceptance  # noqa: 
 skip_without_apsw()
 pytestmark = pytest.mark.real_time("a file's store has a thread")
 SETTINGS = settings(
-    max_examples=15,
+    max_examples=8,
     derandomize=True,
     database=None,
     phases=[Phase.generate],

@@ -27,7 +27,7 @@ OPS = st.lists(
 
 
 @given(ops=OPS, open_at=st.integers(0, 200))
-@examples(400, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@examples(160, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @pytest.mark.parametrize("step", [3, 1000])
 def test_handles_find_their_task_through_every_compaction(step, ops, open_at, record_class, calendar_class):
     """Each handle finds its own task after any additions, cancellations and compactions, at once or in steps."""

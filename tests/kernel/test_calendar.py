@@ -74,7 +74,7 @@ def take_all(calendar: Calendar) -> list:
         max_size=50,
     ),
 )
-@examples(500)
+@examples(200)
 def test_tasks_become_ready_as_in_a_sorted_list(record_class, width, steps):
     """Exactly the due tasks are ready, and the counts agree, after any additions, cancellations and compactions."""
     with small_counts(spare=1, open_max=4, slot=8) as patch:

@@ -145,7 +145,7 @@ def test_admission_takes_permits_alike(rate, slack_ns, monotonic, gaps):
     wall=EPOCH_NS / 1e9,
     steps=[("start", 0.0), ("pass", 0.5), ("defer", None), ("pass", 0.75), ("start", 0.0)],
 )
-@examples(600)
+@examples(240)
 def test_both_keep_the_window_alike(rate, slack_ns, monotonic, wall, steps):
     """Grid and log are the same in both after any starts, effects, costs, waits and rate changes."""
     timeline = Timeline(monotonic=monotonic, wall=wall, interval_ns=10**9)

@@ -41,7 +41,7 @@ def drain(order: DueOrder, now: float, limit: int) -> list[int]:
     ),
     st.integers(1, 7),
 )
-@examples(600)
+@examples(240)
 def test_tasks_come_out_as_sorted_by_due_time_and_arrival(initial, steps, limit):
     """Every reading returns due tasks in the order of a stable sort, with additions at any moment."""
     with small_counts(slot=5, open_max=6, run=4, place=3, part=3):

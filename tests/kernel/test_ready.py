@@ -28,7 +28,7 @@ OPS = st.lists(
 
 
 @given(OPS)
-@examples(400)
+@examples(160)
 @pytest.mark.parametrize("form", ["queues", "heap", "latest"])
 def test_the_most_important_comes_first_whatever_is_cancelled(form, record_class, calendar_class, ops):
     """Both forms start tasks in the order of a plain sort, and walk exactly the waiting ones."""

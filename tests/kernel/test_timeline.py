@@ -15,7 +15,7 @@ WIDTHS = st.sampled_from([10_000_000, 100_000_000, NS, 7 * NS // 3, 3600 * NS])
 
 
 @given(MONOTONIC, WALLS, WIDTHS, st.integers(-10 * NS, 10**17))
-@examples(300)
+@examples(120)
 def test_loop_time_of_a_nanosecond_is_the_first_that_reaches_it(monotonic, wall, width, offset):
     """A timer set for an instant finds it reached, and no loop time before that does."""
     timeline = Timeline(monotonic=monotonic, wall=wall, interval_ns=width)
@@ -26,7 +26,7 @@ def test_loop_time_of_a_nanosecond_is_the_first_that_reaches_it(monotonic, wall,
 
 
 @given(MONOTONIC, WALLS, WIDTHS, st.floats(min_value=0, max_value=1e7))
-@examples(300)
+@examples(120)
 def test_every_instant_lies_in_the_interval_of_its_number(monotonic, wall, width, after):
     """Interval k begins at its start and ends where k + 1 begins."""
     timeline = Timeline(monotonic=monotonic, wall=wall, interval_ns=width)

@@ -565,7 +565,7 @@ def quiet(caplog):
 
 
 @settings(
-    deadline=None, max_examples=400, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+    deadline=None, max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
 )
 @given(st.sampled_from([1.0, 60.0, 0.5]), st.lists(OPTIONS, min_size=1, max_size=2), JOBS)
 def test_a_simulation_starts_and_ends_all_as_the_executor_does_really(quiet, interval, executors, jobs):

@@ -294,7 +294,7 @@ async def interpret(program):
     return log
 
 
-@settings(deadline=None, max_examples=400)
+@settings(deadline=None, max_examples=150)
 @given(RANDOM_PROGRAMS)
 def test_random_programs_do_the_same_at_the_same_times_as_on_the_virtual_loop(program):
     """Random programs run at the same times as on the virtual loop, if no two timers fall due together."""

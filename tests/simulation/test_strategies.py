@@ -72,9 +72,9 @@ def run(runs, tmp_path):
 
 @pytest.mark.parametrize("name", SLOTTED)
 def test_slots_sync_each_account_once_in_each_cycle(run, name):
-    """With slots each account is synced once in each cycle, a cycle after the previous sync."""
-    found = run(name, days=2, accounts=300, **WELL)
-    assert {6} == {syncs for _, _, syncs, _, _ in found.keys.values()}
+    """With slots each account is synced once in each cycle, a cycle after the previous sync; the last may still run."""
+    found = run(name, accounts=300, **WELL)
+    assert {2, 3} >= {syncs for _, _, syncs, _, _ in found.keys.values()}
     most = found.population.sync_interval.most
     assert CYCLE < most < CYCLE + 120  # that account has ten times the work
     assert CYCLE + 120 > max(longest for *_, longest in found.keys.values())
@@ -94,7 +94,7 @@ def test_random_spread_may_need_two_cycles(run):
     """Random spread may sync early in one cycle and late in the next, nearly a cycle late."""
     found = run("random-spread", accounts=300, **WELL)
     assert 1.8 * CYCLE < found.population.sync_interval.most < 2 * CYCLE + 120
-    assert found.population.sync_delay.most > 100 * run("slots", days=2, accounts=300, **WELL).population.sync_delay.p90
+    assert found.population.sync_delay.most > 100 * run("slots", accounts=300, **WELL).population.sync_delay.p90
 
 
 @pytest.mark.parametrize("name", STRATEGIES)
@@ -133,7 +133,7 @@ def test_self_rescheduling_loses_some_for_ever(run):
     assert 30 < two.population.overdue < three.population.overdue
     assert two.population.overdue == sum(syncs < 6 for _, _, syncs, _, _ in two.keys.values())
     assert two.population.oldest > 1.5 * DAY
-    assert {6} == {syncs for _, _, syncs, _, _ in run("slots", days=2, accounts=300, **WELL).keys.values()}
+    assert {3} == {syncs for _, _, syncs, _, _ in run("slots", accounts=300, **WELL).keys.values()}
 
 
 def test_self_rescheduling_loses_nobody_without_losses(run):

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from ratelimited_executor.spread import balance, cycle_slot_of
 
-COSTS = st.dictionaries(st.integers(0, 10**6), st.one_of(st.integers(0, 20), st.floats(0, 1000)), max_size=8)
+COSTS = st.dictionaries(st.integers(0, 10**6), st.one_of(st.integers(0, 20), st.floats(0, 1000)), max_size=7)
 
 
 def loads_of(costs, assignment, slots) -> list[float]:
@@ -22,7 +22,7 @@ def loads_of(costs, assignment, slots) -> list[float]:
 
 
 @given(COSTS, st.integers(1, 4), st.sampled_from([0.01, 0.1, 0.5, 2.0]))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_load_is_within_the_bound_of_the_optimum(costs, slots, slack):
     """No slot costs more than max(1 + slack, 3/2) times the optimum, which is found by trying all assignments."""
     found = balance(costs, slots, slack=slack)
@@ -60,7 +60,7 @@ def test_few_keys_move_when_one_joins_or_leaves(heavy):
     costs = dict.fromkeys(range(10_000), 1.0) | {10**6 + number: rng.choice([20, 50, 100]) for number in range(heavy)}
     before = balance(costs, 128)
     joined, left = [], []
-    for number in range(40):
+    for number in range(20):
         after = balance(costs | {10**9 + number: rng.choice([1, 1, 1, 20])}, 128)
         joined.append(sum(before[key] != after[key] for key in costs))
         gone = rng.choice(list(costs))

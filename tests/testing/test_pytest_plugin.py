@@ -12,6 +12,8 @@ def own_settings(pytester: pytest.Pytester) -> None:
 
 
 ASYNCIO = ("-p", "no:anyio", "-o", "asyncio_default_fixture_loop_scope=function")
+# They are imported anew in each run, and what they import takes most of its time.
+OTHERS = ("-p", "no:schemathesis", "-p", "no:langsmith_plugin")
 AUTO = (*ASYNCIO, "-o", "asyncio_mode=auto")
 STRICT = (*ASYNCIO, "-o", "asyncio_mode=strict")
 ANYIO = ("-p", "no:asyncio")
@@ -32,7 +34,7 @@ def is_virtual():
 def _run(pytester: pytest.Pytester, options: tuple[str, ...], source: str, **files: str) -> pytest.RunResult:
     """Run one test module in a directory of its own, with warnings as errors."""
     pytester.makepyfile(test_it=COMMON + source, **files)
-    return pytester.runpytest("-W", "error", "--strict-markers", "-p", "no:cacheprovider", "-v", *options)
+    return pytester.runpytest("-W", "error", "--strict-markers", "-p", "no:cacheprovider", "-v", *OTHERS, *options)
 
 
 def test_asyncio_test_that_asks_for_the_clock_runs_in_virtual_time(pytester: pytest.Pytester) -> None:

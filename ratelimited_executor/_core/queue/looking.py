@@ -9,7 +9,7 @@ from ratelimited_executor._kernel.buckets import RECORD
 from ratelimited_executor._kernel.pacing import Pacing
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Iterator, Mapping
+    from collections.abc import Callable, Collection, Hashable, Iterator, Mapping
 
     from ratelimited_executor._kernel.buckets import Bucket
     from ratelimited_executor._kernel.calendar import Calendar
@@ -78,7 +78,10 @@ def coming_until(calendar: Calendar, when: float, *, is_spread: bool) -> int:
     count = sum(stream.order.count_until(when) for group in calendar.groups for stream in group)
     if not calendar.numbers or calendar.numbers[0] > timeline.number_at(when):
         return count
-    for number in range(calendar.number + 1, timeline.number_at(when) + 1):
+    numbers: Collection[int] = range(calendar.number + 1, timeline.number_at(when) + 1)
+    if len(numbers) > len(calendar.future) + len(calendar.parcels):  # as after hours without permits
+        numbers = {number for number in (*calendar.future, *calendar.parcels) if number in numbers}
+    for number in numbers:
         start, end = timeline.start_of(number), timeline.start_of(number + 1)
         part = min(1.0, (when - start) / (end - start))
         bucket = calendar.future.get(number)

@@ -34,7 +34,7 @@ def end(process: subprocess.Popen[str]) -> tuple[int, str]:
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_second_run_completes_an_interrupted_one(place: Place, number: signal.Signals) -> None:
     """Both runs together do each line exactly once, and the rest keeps its order."""
-    lines = place.lines(20_000)
+    lines = place.lines(3_000)
     process = place.start(
         "append", lines, "--rate", "500", "--remaining", "rest", "--results", "out", "--look-ahead", "900"
     )
@@ -44,10 +44,10 @@ def test_a_second_run_completes_an_interrupted_one(place: Place, number: signal.
     first = place.done()
     rest = place.text("rest").split()
     assert (130, True) == (status, f"not started: {len(rest):,} lines, now in rest" in said)
-    assert rest == [str(line) for line in range(len(first) + 1, 20_001)]
+    assert rest == [str(line) for line in range(len(first) + 1, 3_001)]
     assert sorted(map(int, first)) == sorted(row["line"] for row in place.rows("out"))
     assert (0, "") == (end(place.start("append", "rest", "--remaining", "rest2"))[0], place.text("rest2"))
-    assert [str(line) for line in range(1, 20_001)] == sorted(place.done(), key=int)
+    assert [str(line) for line in range(1, 3_001)] == sorted(place.done(), key=int)
 
 
 def test_an_ordered_run_is_interrupted_without_loss(place: Place) -> None:
@@ -143,12 +143,12 @@ def test_a_full_disk_stops_the_run_and_keeps_the_rest(place: Place) -> None:
 def test_a_signal_while_the_file_is_counted_keeps_every_line(place: Place) -> None:
     """A signal before the first start keeps the whole input as the rest."""
     big = "x" * 63 + "\n"
-    process = place.start("append", place.write("in", big * 4_000_000), "--over", "1h", "--remaining", "rest")
+    process = place.start("append", place.write("in", big * 1_000_000), "--over", "1h", "--remaining", "rest")
     wait_until(lambda: (place.path / "rest.partial").exists())
     time.sleep(0.05)  # during the counting or after it: the same must hold
     process.send_signal(signal.SIGTERM)
     assert 130 == end(process)[0]
-    assert 4_000_000 * 64 == (place.path / "rest").stat().st_size + 64 * len(place.done())
+    assert 1_000_000 * 64 == (place.path / "rest").stat().st_size + 64 * len(place.done())
 
 
 # What the command is about to do when the signal comes: each from the claim of the file on, when it can be lost.
@@ -187,7 +187,7 @@ def test_a_signal_at_any_time_leaves_every_line_or_no_file(place: Place) -> None
     """A signal at any time leaves no empty file of remaining lines while lines remain."""
     lines = place.lines(2_000)
     statuses = set()
-    for step in range(12):
+    for step in range(8):
         process = place.start("append", lines, "--rate", "500", "--remaining", "rest", "-q")
         if step >= 4:
             wait_until(lambda: (place.path / "rest.partial").exists())

@@ -24,7 +24,7 @@ def after(exchanges, *, drifts=False):
 
 
 @given(EXCHANGES)
-@examples(400)
+@examples(160)
 def test_bounds_hold_the_truth(exchanges):
     """Bounds contain the true time, whatever the delays of messages, at drifts of up to 500 parts per million."""
     clocks, clock = TwoClocks(), ServerClock()
@@ -38,7 +38,7 @@ def test_bounds_hold_the_truth(exchanges):
 
 
 @given(EXCHANGES, st.integers(0, 300 * MS), DRIFTS)
-@examples(400)
+@examples(160)
 def test_time_of_the_authority_has_surely_come(exchanges, ahead, drift):
     """A time that has come by the bounds has come by any clock that the authority may have."""
     clocks, clock = after(exchanges, drifts=True)
@@ -50,7 +50,7 @@ def test_time_of_the_authority_has_surely_come(exchanges, ahead, drift):
 
 
 @given(EXCHANGES, st.integers(0, 10 * NS))
-@examples(300)
+@examples(120)
 def test_time_before_which_the_server_surely_is(exchanges, ahead):
     """Until that time the authority's clock cannot have passed the wanted one, and soon after it can."""
     clocks, clock = after(exchanges)
@@ -64,7 +64,7 @@ def test_time_before_which_the_server_surely_is(exchanges, ahead):
 
 
 @given(EXCHANGES, st.integers(-10 * NS, 10 * NS))
-@examples(300)
+@examples(120)
 def test_step_is_told_and_taken_in(exchanges, by):
     """A step beyond the bounds is noticed, and then the bounds contain the new time."""
     clocks, clock = after(exchanges)

@@ -321,7 +321,7 @@ def test_line_asks_for_its_slots_once_the_slot_of_its_key_is_there():
         max_size=30,
     )
 )
-@examples(200)
+@examples(100)
 def test_forgetting_keys_changes_no_decision(make, steps):
     """A gate that forgets keys as soon as it can decides the same as one that forgets none."""
     gates = [

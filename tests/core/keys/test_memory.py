@@ -40,7 +40,7 @@ def test_a_key_is_forgotten_in_its_second_and_no_earlier():
 @given(
     st.lists(st.tuples(st.sampled_from("abc"), st.booleans(), st.integers(0, 6 * NS), st.integers(0, NS)), max_size=40)
 )
-@examples(300)
+@examples(120)
 def test_memory_keeps_what_is_not_due_and_one_entry_a_key(steps):
     """Whatever comes and goes, a key stays until its time, leaves within a second of it, and has one entry or two."""
     memory, kept, now = KeyMemory(), {}, 0

@@ -73,7 +73,7 @@ def start(combined, clock, **needs) -> list | None:
         max_size=30,
     ),
 )
-@examples(200)
+@examples(100)
 def test_a_start_is_admitted_if_all_admit_it_and_each_is_charged(is_grid, steps):
     """A start is admitted at the last limit's time, and each limit counts its resource, also when it is settled."""
     clock = Clock()

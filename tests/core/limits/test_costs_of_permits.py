@@ -17,7 +17,7 @@ from .histories import INFINITE, NS, RATES, SLACK, START, Rates, Start, historie
 
 
 @given(RATES, st.sampled_from([1, SLACK, NS]), histories(RATES))
-@examples(300)
+@examples(120)
 def test_costs_on_a_grid_keep_its_law(rate, slack, history):
     """On a grid the costs of starts in [a, b] are at most Phi(b) - Phi(a - slack), plus the last one."""
     now, starts, rates = START, [], Rates(rate)
@@ -103,7 +103,7 @@ def owed(budget: TicketBudget) -> int:
         max_size=30,
     ),
 )
-@examples(300)
+@examples(120)
 def test_tickets_pay_for_every_cost(count, steps):
     """Held tickets, costs of starts and what is told to the authority are always as much as it has granted."""
     (budget, limit), starts, known = of_tickets(count), [], count

@@ -154,7 +154,7 @@ def simulate(limit, now: int, end: int, most: int) -> list[int]:
     st.integers(0, 3 * NS),
     st.integers(1, 40),
 )
-@examples(300)
+@examples(120)
 def test_forecasts_are_what_happens_if_everything_starts_at_once(rate, kind, past, ahead, count):
     """Forecasts of the n-th start, and of the number of starts, are those of greedy starts."""
 
@@ -284,7 +284,7 @@ class Clock:
 
 @pytest.mark.parametrize("make", KINDS.values(), ids=[kind.__name__ for kind in KINDS])
 @given(permits=st.integers(1, 6), past=PASTS, future=PASTS, wait=STEPS)
-@examples(200)
+@examples(100)
 def test_an_idle_limit_is_as_good_as_new(make, permits, past, future, wait):
     """From when a limit is idle, a new one admits the same, at the same times."""
     clock = Clock()
@@ -302,7 +302,7 @@ def test_an_idle_limit_is_as_good_as_new(make, permits, past, future, wait):
 
 @pytest.mark.parametrize("make", KINDS.values(), ids=[kind.__name__ for kind in KINDS])
 @given(permits=st.integers(1, 6), others=st.integers(0, 6), past=PASTS, future=PASTS, wait=STEPS)
-@examples(200)
+@examples(100)
 def test_a_packed_limit_is_the_same_afterwards(make, permits, others, past, future, wait):
     """A limit that was packed and unpacked says the same as before, also when its settings have changed meanwhile."""
     clock = Clock()

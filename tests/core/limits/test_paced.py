@@ -14,7 +14,7 @@ from .histories import NS, RATES, SLACK, START, histories, play
 
 
 @given(RATES, st.sampled_from([0, SLACK, NS]), histories(RATES))
-@examples(300)
+@examples(120)
 def test_a_pace_is_kept_but_for_slack_and_the_last_cost(rate, slack, history):
     """Costs in any stretch are at most the rate over the stretch and the slack, plus the last cost."""
 

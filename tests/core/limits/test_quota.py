@@ -39,7 +39,7 @@ class Wall:
     ),
     st.sampled_from([0, 10]),
 )
-@examples(300)
+@examples(120)
 def test_no_period_of_the_wall_clock_sees_more_than_the_quota(steps, margin):
     """However the clock steps, no period exceeds its quota, and one that comes again continues where it was."""
     wall = Wall()

@@ -21,7 +21,7 @@ def bucket(rate: Rate, depth: int = DEPTH) -> TokenBucketLimit:
 
 @example(Rate(1), GIVEN_BACK_TWICE)
 @given(RATES, histories(RATES))
-@examples(300)
+@examples(120)
 def test_a_bucket_gives_no_more_than_its_depth_and_the_rate(rate, history):
     """Costs in any stretch are at most the depth plus the rate times it, exactly."""
 
@@ -35,7 +35,7 @@ def test_a_bucket_gives_no_more_than_its_depth_and_the_rate(rate, history):
 
 
 @given(RATES, histories(RATES))
-@examples(200)
+@examples(100)
 def test_a_bucket_holds_what_a_fraction_would(rate, history):
     """Only a change of the rate rounds, by less than a nanosecond's worth."""
     limit = bucket(rate)
@@ -55,7 +55,7 @@ def test_a_bucket_holds_what_a_fraction_would(rate, history):
 
 
 @given(RATES, st.integers(1, DEPTH), st.integers(1, 4), STEPS, STEPS, st.lists(RATES, max_size=2))
-@examples(200)
+@examples(100)
 def test_a_start_that_costs_nothing_after_all_was_never_there(rate, cost, before, first, later, rates):
     """A cost given back leaves the bucket as if it had not started, at once or after an overflow."""
     with_it, without = (bucket(rate) for _ in range(2))

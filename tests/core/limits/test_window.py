@@ -15,7 +15,7 @@ from .histories import NS, READING, SLACK, START, WHOLE_RATES, Start, histories,
 
 
 @given(WHOLE_RATES, st.sampled_from([0, SLACK]), histories())
-@examples(300)
+@examples(120)
 def test_no_window_holds_more_than_its_permits(rate, margin, history):
     """Whenever something starts, the known costs in the last window are at most N."""
 
@@ -27,7 +27,7 @@ def test_no_window_holds_more_than_its_permits(rate, margin, history):
 
 
 @given(WHOLE_RATES, histories(WHOLE_RATES))
-@examples(200)
+@examples(100)
 def test_what_a_window_holds_counts_under_another_rate(rate, history):
     """Under another rate a start is admitted exactly if the starts still in the window leave room for it."""
     limit = WindowLimit(rate)
@@ -82,7 +82,7 @@ def test_what_a_window_holds_counts_under_another_rate(rate, history):
 )
 @example(Rate(5, per=2), [("take", 1), ("advance", NS // 2 * 3), ("effect", 1)], 3 * NS)
 @example(Rate(5, per=2), [("take", 1), ("advance", NS // 2 * 3), ("defer", 1), ("begin", 1)], 3 * NS)
-@examples(400)
+@examples(160)
 def test_question_about_the_rest_of_an_interval_has_the_same_answer_whatever_was_asked_before(rate, history, interval):
     """A window that is asked at each step answers like one that has only just read the same starts."""
     limit, now, receipts, effects = WindowLimit(rate), START, [], []

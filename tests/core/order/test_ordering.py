@@ -92,7 +92,7 @@ def aged(priority, due, arrival: int) -> TaskView:
     st.lists(st.tuples(st.integers(-5, 5), st.integers(0, 10_000)), min_size=2, max_size=12),
     st.sampled_from([0, 1_704_067_200]),
 )
-@examples(300)
+@examples(120)
 def test_nobody_waits_for_those_that_come_too_late(seconds, tasks, epoch):
     """With ageing a task of priority p due at d starts before all of priority q due after d + seconds x (q - p)."""
     order = Ageing(seconds)

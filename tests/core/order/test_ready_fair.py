@@ -191,7 +191,7 @@ class Shares:
     ],
     False,
 )  # fmt: skip
-@examples(500)
+@examples(200)
 def test_shares_are_right_within_one_task_of_each(calendar_class, make, weights, ops, is_even):
     """While two keys have waiting tasks, shares differ by at most one task of each, and each key keeps its order."""
     weights = dict.fromkeys(KEYS, 1.0) if is_even else weights
@@ -293,7 +293,7 @@ def test_a_priority_that_is_forgotten_while_another_starts_comes_back(calendar_c
     st.integers(1, 3),
     st.booleans(),
 )
-@examples(200)
+@examples(100)
 def test_a_key_that_goes_idle_and_comes_back_gets_no_more_than_its_share(
     calendar_class, make, weights, bursts, cost, is_split
 ):
@@ -358,7 +358,7 @@ def test_a_heavy_task_is_paid_for_before_its_key_starts_another(calendar_class, 
 
 
 @given(st.lists(st.tuples(st.integers(-2, 2), st.sampled_from(KEYS), st.integers(0, 1)), max_size=30))
-@examples(200)
+@examples(100)
 def test_priorities_are_strict_and_keys_share_within_each(calendar_class, make, tasks):
     """No task starts while one of a higher priority waits, whatever the shares."""
     pair = Pair(calendar_class, Fair())

@@ -155,7 +155,7 @@ class Model:
     st.sampled_from(["queues", "heap", "fair"]),
     st.booleans(),
 )
-@examples(400)
+@examples(160)
 def test_limits_of_keys_are_kept_and_delay_nobody_else(queue_of, make, steps, form, is_cancelling):
     """The most important task that may start does, and in the end no key is remembered."""
     model = Model()

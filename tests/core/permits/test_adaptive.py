@@ -46,7 +46,7 @@ def test_a_rate_at_which_nothing_returns_does_not_rise():
     st.lists(st.tuples(st.sampled_from(["overload", "step"]), st.floats(0, 3), st.integers(0, 200)), max_size=40),
     st.fractions(min_value=0, max_value=200, max_denominator=10),
 )
-@examples(200)
+@examples(100)
 def test_a_rate_stays_within_its_bounds_and_changes_once_a_period(events, rate):
     """Falls are a period apart, and so are rises, within the bounds."""
     control = AdaptiveControl(RULES, 0.0)

@@ -81,7 +81,7 @@ def next_start(grid: ExactGrid, now: int) -> int:
     ),
     st.floats(0, 1, exclude_max=True),
 )
-@examples(500)
+@examples(200)
 def test_no_window_holds_more_than_the_permits_whenever_starts_take_effect(rate, steps, phase):
     """No window exceeds its permits with stalls, backlogs, and effects long after decisions, in any order and phase."""
     now = START
@@ -121,7 +121,7 @@ def test_no_window_holds_more_than_the_permits_whenever_starts_take_effect(rate,
         max_size=60,
     ),
 )
-@examples(400)
+@examples(160)
 def test_a_changed_rate_counts_what_has_started_in_its_window(first, steps):
     """Every start keeps the law of the rate then in force, whatever the rate of earlier starts in its window."""
     now, rate = START, Rate(first.permits)
@@ -144,7 +144,7 @@ def test_a_changed_rate_counts_what_has_started_in_its_window(first, steps):
     RATES,
     st.lists(st.tuples(st.one_of(STEPS, st.just(0)), st.integers(0, 3), st.integers(1, 6)), max_size=60),
 )
-@examples(400)
+@examples(160)
 def test_peers_keep_the_window_together_without_knowing_of_each_other(peers, rate, steps):
     """The starts of all peers together never exceed the permits of a window."""
     now = START

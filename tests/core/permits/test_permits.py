@@ -83,7 +83,7 @@ def worst_excess(starts: list[int], phase: Phase, slack: int) -> Fraction:
         max_size=40,
     ),
 )
-@examples(400)
+@examples(160)
 def test_starts_keep_the_law_of_paced_in_every_history(ratio, slack, steps):
     """No window has more starts than the law allows, whatever the rates, stalls and demand."""
     now = START
@@ -118,7 +118,7 @@ def test_starts_keep_the_law_of_paced_in_every_history(ratio, slack, steps):
         max_size=40,
     ),
 )
-@examples(300)
+@examples(120)
 def test_peers_keep_the_law_together(peers, ratio, slack, steps):
     """The starts of all peers of a grid keep the law together, with one more at each change of the rate.
 
@@ -213,7 +213,7 @@ class BruteGrid:
     st.sampled_from([1, 1_000_000, 20_000_000, 100_000_000]),
     st.lists(st.tuples(STEPS.filter(lambda step: step < 100_000_000), st.integers(0, 3)), max_size=25),
 )
-@examples(200)
+@examples(100)
 def test_grid_counts_as_a_list_of_single_permits_does(ratio, slack, steps):
     """The grid finds the same usable permits as a search through all of them, before and after a start."""
     now = START
@@ -233,7 +233,7 @@ def test_grid_counts_as_a_list_of_single_permits_does(ratio, slack, steps):
 @given(
     RATES.filter(bool), SLACKS, st.integers(1, 3), st.integers(0, 2), st.integers(0, 5), st.integers(0, 3 * NS), RATES
 )
-@examples(300)
+@examples(120)
 def test_next_time_is_the_first_at_which_a_permit_is_usable(ratio, slack, peers, rank, taken, ahead, other):
     """A permit is usable at the next time and not just before it, also right after a change of the rate."""
     grid = PermitGrid(Rate(other), slack_ns=slack, now_ns=START, peers=peers, rank=rank % peers)
@@ -258,7 +258,7 @@ def test_next_time_is_the_first_at_which_a_permit_is_usable(ratio, slack, peers,
     st.integers(0, 2 * NS),
     st.integers(1, 30),
 )
-@examples(150)
+@examples(75)
 def test_forecasts_are_what_greedy_starts_do(ratio, slack, peers, rank, ahead, count):
     """``time_after`` and ``count_until`` forecast greedy starts."""
 

@@ -24,7 +24,7 @@ from ...helpers import examples
     st.booleans(),
     st.integers(0, 4),
 )
-@examples(300)
+@examples(120)
 def test_what_is_dropped_is_what_a_sorted_list_begins_with(record_class, steps, is_lowest_first, is_by_key, wanted):
     """Dropped are the least important tasks, of those the last due, or else the first due, in total and by key."""
     with pytest.MonkeyPatch.context() as patch:

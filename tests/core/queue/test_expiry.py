@@ -24,7 +24,7 @@ from ...helpers import examples
         max_size=60,
     )
 )
-@examples(300)
+@examples(120)
 def test_sweep_returns_what_has_passed_and_nothing_else(record_class, steps):
     """A sweep returns each record with a deadline in an earlier interval once, except for discarded ones."""
     timeline = Timeline(monotonic=0.0, wall=1000.0, interval_ns=NS)

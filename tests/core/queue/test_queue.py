@@ -139,7 +139,7 @@ def play(world, requests) -> list[str]:
     tick=0.0,
     requests=[(0.0, 1.0, "batch", 2), (0.0, 1.0, "batch", 4)],
 )
-@examples(500)
+@examples(200)
 def test_short_way_decides_what_the_long_way_does(
     record_class, rate, pacing, interval, early, is_exact, tick, requests
 ):

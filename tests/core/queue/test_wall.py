@@ -34,7 +34,7 @@ def run(chores: deque) -> None:
         max_size=40,
     ),
 )
-@examples(300)
+@examples(120)
 def test_what_is_due_before_the_horizon_is_handed_over_whatever_the_clock_does(record_class, width, steps):
     """Records and batches are handed over once and not before their time, also if the clock goes back."""
     with pytest.MonkeyPatch.context() as patch:

@@ -17,7 +17,7 @@ from ...helpers import examples
     st.one_of(st.integers(0, 50).map(float), st.floats(0, 50)),
     st.sampled_from(MissedTick),
 )
-@examples(500)
+@examples(200)
 def test_next_tick_is_the_one_its_policy_names(first, period, last, later, missed):
     """BURST gives the next number, SKIP the first not yet past, COALESCE the newest due or the next to come."""
     now = first + last * period + later * period

@@ -17,7 +17,7 @@ from ...helpers import examples
     st.floats(1e-3, 1e308),
     st.floats(1, 1e6),
 )
-@examples(300)
+@examples(120)
 def test_a_pause_is_drawn_from_zero_to_its_bound(number, drawn, base, factor):
     """The pause is drawn from zero to a bound, which doubles with each retry up to a cap."""
     retry = Retry(base=base, cap=min(base * factor, 1.7e308))

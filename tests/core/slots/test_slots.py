@@ -327,7 +327,7 @@ steps = st.lists(
 )
 
 
-@examples(400)
+@examples(160)
 @given(steps=steps, limit=st.integers(0, 3), confirm=st.sampled_from([3, FOREVER_US]))
 def test_pool_does_what_its_model_does(steps, limit, confirm):
     """A pool does as its model, keeps the limit, leaves no waiter beside a free slot, and has rising fences."""
