@@ -138,7 +138,7 @@ def _closed_loops() -> list[Case]:
             warm_up=1.0,
             seconds=10,
             quick_seconds=2,
-            is_between=workers in (16, 64) and form == "permits",
+            is_between=(workers in (16, 64) and form == "permits") or (processes == 1 and workers not in (1, 256)),
             goals={"use": 0.98, **({"calls a start": 1.2} if kind == "keyed" else {})},
         )
         for kind, (settings, keys) in _KINDS.items()
@@ -161,7 +161,7 @@ def _busy_loops() -> list[Case]:
             warm_up=warm_up,
             seconds=seconds,
             quick_seconds=quick_seconds,
-            is_between=cpu in (0.001, 0.005),
+            is_between=cpu in (0.001, 0.005) or (processes == 1 and cpu < 0.02),
             goals={"use": 0.97},
         )
         for kind, limit, settings, form, count, warm_up, seconds, quick_seconds in (

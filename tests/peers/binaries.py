@@ -1,7 +1,7 @@
 """Finds the programs of servers: on ``PATH``, in an installed wheel that contains one, or in a package of Debian's.
 
-Tests of what both Redis and Valkey must do run on both (the fixture ``server_kind``); all others run on the one that
-is found first.
+Tests of what both Redis and Valkey must do run on both, or in real time on one of both (the fixture ``server_kind``); all
+others run on the one that is found first.
 """
 
 from __future__ import annotations

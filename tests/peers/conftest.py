@@ -1,6 +1,8 @@
 """Fixtures of the tests of peers: real servers and a quiet log, beside those in ``tests/conftest.py``."""
 
+import os
 import sys
+import zlib
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -14,6 +16,27 @@ from .servers import RedisCluster, RedisServer, SentinelGroup, as_new, redis_clu
 
 if sys.platform == "win32":
     collect_ignore_glob = ["test_*.py"]  # no server to start, and no signal to stop it with
+
+
+BOTH = "BOTH_SERVERS"  # each test runs on Redis and on Valkey, if it is set
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Let a test that is slow or takes real time run on one kind of server; which of them its name decides."""
+    if BOTH in os.environ:
+        return
+    left_out = [item for item in items if _is_on_the_other(item)]
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if item not in set(left_out)]
+
+
+def _is_on_the_other(item: pytest.Item) -> bool:
+    if not (item.get_closest_marker("slow") or item.get_closest_marker("real_time")):
+        return False
+    kind = getattr(item, "callspec", None) and item.callspec.params.get("server_kind")
+    return kind in KINDS and kind != KINDS[zlib.crc32(item.originalname.encode()) % len(KINDS)]
 
 
 @pytest.fixture

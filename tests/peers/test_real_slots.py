@@ -212,7 +212,7 @@ async def test_limit_that_another_process_sets(redis_server: RedisServer, caplog
     The log reports each change once to a process that declared another limit.
     """
     caplog.set_level(logging.WARNING, "ratelimited_executor")
-    async with manager_of(redis_server.url) as manager, manager_of(redis_server.url) as other:
+    async with manager_of(redis_server.url, lease=3) as manager, manager_of(redis_server.url, lease=3) as other:
         slots, others = manager.slots("pool", limit=2), other.slots("pool")
         async with slots.hold():
             pass
@@ -230,7 +230,7 @@ async def test_limit_that_another_process_sets(redis_server: RedisServer, caplog
         await hold.__aexit__(None, None, None)
         assert "slots: the limit of 'pool' is 1, set by another process; this process has set limit=0" in caplog.text
         assert 1 == caplog.text.count("slots: the limit"), caplog.text
-        async with manager_of(redis_server.url) as third:
+        async with manager_of(redis_server.url, lease=3) as third:
             third.slots("pool", limit=3)  # differs from what was declared before, so it is set
             await until(lambda: others.limit == 3)
             others.limit = 0

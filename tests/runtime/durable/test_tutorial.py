@@ -1,4 +1,4 @@
-"""The tutorial on durable tasks: its program and commands run in a real shell, and print what the page says."""
+"""The tutorial on durable tasks: its programs and commands run in a real shell, and print what the page says."""
 
 import os
 import re
@@ -13,9 +13,19 @@ if sys.platform == "win32":
 
 ROOT = Path(__file__).parents[3]
 TEXT = (ROOT / "docs" / "tutorial-durable.md").read_text(encoding="utf-8")
-[PROGRAM] = re.findall(r"^```python\n(.*?)^```$", TEXT, re.DOTALL | re.MULTILINE)
+PROGRAM, SERVICE = re.findall(r"^```python\n(.*?)^```$", TEXT, re.DOTALL | re.MULTILINE)
 SESSION = "".join(re.findall(r"^```console\n(.*?)^```$", TEXT, re.DOTALL | re.MULTILINE))
 COMMANDS = re.findall(r"^\$ (.*)\n((?:(?!\$ ).*\n)*)", SESSION, re.MULTILINE)
+ASKED = """
+import time
+from starlette.testclient import TestClient
+from service import app
+with TestClient(app, base_url="http://localhost") as client:
+    print(client.post("/welcome/eve").json()["is new"], flush=True)
+    time.sleep(1)
+    page, store = client.get("/executors/"), client.get("/executors/store?name=shop")
+    print(page.status_code, ">shop<" in page.text, "newsletter" in store.text)
+"""
 SECONDS = 120  # for one command, which is killed after that
 
 
@@ -33,6 +43,8 @@ def test_commands_of_the_page_print_what_it_says(tmp_path: Path) -> None:
 
     assert len(COMMANDS) > 10
     assert told == real
+    (tmp_path / "service.py").write_text(SERVICE, encoding="utf-8")
+    assert run(f"{sys.executable} -c '{ASKED}'", tmp_path, environment) == "True\nsent to eve\n200 True True\n"
 
 
 def run(command: str, directory: Path, environment: dict[str, str]) -> str:
