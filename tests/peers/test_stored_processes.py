@@ -95,7 +95,11 @@ def span(group: Group, seconds: float) -> list[tuple[float, int]]:
     return [each for each in group.starts(begin) if each[0] < begin + seconds]
 
 
-@pytest.mark.parametrize(("policy", "most"), [("Window", 50), ("Burst", 60), ("Paced", 50)])
+@pytest.mark.parametrize(
+    ("where", "policy", "most"),
+    [("file", "Window", 50), ("postgres", "Burst", 60), ("file", "Paced", 50)],
+    indirect=["where"],
+)
 def test_processes_share_a_limit_whoever_is_killed(group, policy, most) -> None:
     """Four processes never start more than one limit admits, though one is killed, one stopped and one joins."""
     group.add(4, starters=3, policy=policy)

@@ -15,7 +15,7 @@ from ratelimited_executor.stores.tasks import sqlite
 from ...helpers import skip_without_apsw
 from .repetition_histories import history_of
 
-COUNT = int(os.environ.get("REPETITION_HISTORIES", "20"))
+COUNT = int(os.environ.get("REPETITION_HISTORIES", "12"))
 
 
 @pytest.mark.slow
