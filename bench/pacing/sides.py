@@ -172,9 +172,8 @@ class _Grid:
             on_timeline = at + self.offset_ns
             newest = on_timeline * self.rate // NS
             fresh = -(-(on_timeline - self.slack_ns) * self.rate // NS)
-            permit = max(
-                last + 1, min(fresh, newest)
-            )  # not that of the start before, if the clocks differ by nanoseconds
+            # Not that of the start before, if the clocks differ by nanoseconds.
+            permit = max(last + 1, min(fresh, newest))
             came_up = -(-permit * NS // self.rate) - self.offset_ns
             if came_up >= begin:
                 late.append(at - came_up)

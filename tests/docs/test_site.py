@@ -59,8 +59,8 @@ def built(docs: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, s
 
 
 def warnings_of(ended: subprocess.CompletedProcess[str]) -> tuple[list[str], list[str]]:
-    """Return the warnings of the page whose links lead nowhere, and those of all others."""
-    lines = [line for line in ended.stderr.splitlines() if "WARNING" in line or "ERROR" in line]
+    """Return what the build told of the page whose links lead nowhere, and all else."""
+    lines = ended.stderr.splitlines()
     return [line for line in lines if "broken.md" in line], [line for line in lines if "broken.md" not in line]
 
 

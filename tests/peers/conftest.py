@@ -26,10 +26,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Let a test that is slow or takes real time run on one kind of server; which of them its name decides."""
     if BOTH in os.environ:
         return
-    left_out = [item for item in items if _is_on_the_other(item)]
-    if left_out:
-        config.hook.pytest_deselected(items=left_out)
-        items[:] = [item for item in items if item not in set(left_out)]
+    kept: list[pytest.Item] = []
+    left_out: list[pytest.Item] = []
+    for item in items:
+        (left_out if _is_on_the_other(item) else kept).append(item)
+    config.hook.pytest_deselected(items=left_out)
+    items[:] = kept
 
 
 def _is_on_the_other(item: pytest.Item) -> bool:

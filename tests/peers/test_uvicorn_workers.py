@@ -99,13 +99,13 @@ class Service:
         """Ask until each worker has answered, with all workers in the plan; return the answers by process id."""
         end = time.monotonic() + seconds
         answers: dict[int, dict[str, Any]] = {}
-        client = httpx.Client(timeout=30, headers={"Connection": "close"})  # any worker may accept the next connection
-        while len(answers) < WORKERS or any(answer["peers"] != WORKERS for answer in answers.values()):
-            assert time.monotonic() < end, f"{answers}\n{self.log.read_text()}"
-            with suppress(httpx.ConnectError):  # the address is logged before anybody listens there
-                answer = client.get(f"{self.url}/fleet").json()
-                answers[answer["pid"]] = answer
-            time.sleep(0.02)
+        with httpx.Client(timeout=30, headers={"Connection": "close"}) as client:  # any worker may accept the next one
+            while len(answers) < WORKERS or any(answer["peers"] != WORKERS for answer in answers.values()):
+                assert time.monotonic() < end, f"{answers}\n{self.log.read_text()}"
+                with suppress(httpx.ConnectError):  # the address is logged before anybody listens there
+                    answer = client.get(f"{self.url}/fleet").json()
+                    answers[answer["pid"]] = answer
+                time.sleep(0.02)
         return answers
 
 

@@ -250,7 +250,8 @@ class RepetitionTable(ABC):
 
     def _ids_of(self, name: str, record: RepetitionRecord) -> list[str]:
         """Return the id of a repetition's last occurrence, and those of all others that exist."""
-        return [record.last_id, *(each for each in self._numbers if record.overlaps and name_of(each) == name)]
+        others = [each for each in self._numbers if name_of(each) == name] if record.overlaps else []
+        return [record.last_id, *others]
 
     def _drop_waiting(self, now_us: int, ids: Iterable[str], until_us: int | None = None) -> bool:
         """Delete those of some occurrences that wait, and are due before a time if given; return True for the first one."""

@@ -153,8 +153,8 @@ class RepetitionCalls(Putter):
     async def pause_repetition(self, name: str, until: datetime | float | None = None) -> None:
         """Let a repetition place no occurrences, until :meth:`resume_repetition`; those that wait are dropped.
 
-        An occurrence that a process has claimed once goes on: it runs, also if it is retried or snoozes. Nothing is made up for later: the first occurrence after the end of the
-        pause is the next one. A second call sets another end.
+        An occurrence that a process has claimed once goes on: it runs, also if it is retried or snoozes. Nothing is made up
+        for later: the first occurrence after the end of the pause is the next one. A second call sets another end.
 
         Args:
             name: the name of the repetition, which code may declare.
@@ -214,8 +214,8 @@ class RepetitionCalls(Putter):
     async def remove_repetition(self, *names: str) -> int:
         """Remove repetitions from the store, with their occurrences that no process has claimed; return their number.
 
-        What runs, is retried or snoozes goes on: :meth:`cancel` ends it. They are no longer declared here either. A running process of other code that still declares one puts it back: stop
-        that process first.
+        What runs, is retried or snoozes goes on: :meth:`cancel` ends it. They are no longer declared here either. A running
+        process of other code that still declares one puts it back: stop that process first.
         """
         known = [text_of("names", each) for each in names]
         async with self._repetitions.lock:

@@ -78,9 +78,8 @@ class DurableRun(TriedOnce):
         self.is_given_up = False  # True if the attempt was cancelled here, to release the task
         self.is_void = False  # True if the claim is no longer in force
         self.saved = claimed.saved
-        self.turn = (
-            Lock() if func.in_thread else None
-        )  # acquired once: by the thread that begins, or by who keeps it from that
+        # Acquired once: by the thread that begins, or by who keeps it from that.
+        self.turn = Lock() if func.in_thread else None
 
     def __call__(self) -> Any:
         runner = self.runner

@@ -144,9 +144,7 @@ def parts_of(now_us: int, tasks: Sequence[NewTask]) -> Iterator[UniquePart]:
                 part, asked = [], {}
             due_us = new.due_at(now_us)
             is_expired = new.expires_us is not None and due_us + new.expires_us <= now_us
-            is_expired = is_expired or (
-                new.unique.on_duplicate is OnDuplicate.DEBOUNCE and due_us < now_us
-            )  # its holder
-            asked[new.unique.key] = None if is_expired else new.unique
+            may_end_holder = new.unique.on_duplicate is OnDuplicate.DEBOUNCE and due_us < now_us  # which then expires
+            asked[new.unique.key] = None if is_expired or may_end_holder else new.unique
         part.append(new)
     yield UniquePart(now_us, part)
