@@ -27,11 +27,12 @@ from ratelimited_executor._core.durable.tasks import (
     TaskRow,
 )
 from ratelimited_executor._runtime.durable.codec import JSONCodec
+from ratelimited_executor._runtime.durable.counting import DurableStatistics
 from ratelimited_executor._runtime.durable.current import CurrentTask, current_task
 from ratelimited_executor._runtime.durable.functions import DurableFunction, DurableRef, LaneFail
 from ratelimited_executor._runtime.durable.http_calls import http_function
 from ratelimited_executor._runtime.durable.repairs import RepairSummary
-from ratelimited_executor._runtime.durable.running import DurableRunner, DurableStatistics
+from ratelimited_executor._runtime.durable.running import DurableRunner
 from ratelimited_executor._runtime.durable.snooze import Snooze
 from ratelimited_executor._runtime.durable.tasks import DurableTasks, PutSummary
 from ratelimited_executor._runtime.durable.unique import Unique

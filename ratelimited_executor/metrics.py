@@ -15,6 +15,7 @@ from weakref import WeakKeyDictionary
 
 from ratelimited_executor._core.durable.tasks import DurableState
 from ratelimited_executor._runtime.arguments import seconds_of
+from ratelimited_executor._runtime.durable.counting import ENDS
 from ratelimited_executor._runtime.durable.tasks import DurableTasks
 from ratelimited_executor._runtime.insight.sampling import SampleSize, sample_executor
 from ratelimited_executor._runtime.life.executor import ExecutorManager, RateLimitedExecutor
@@ -41,6 +42,7 @@ _NAME: Final = f"{_PREFIX}.name"
 _RESULT: Final = f"{_PREFIX}.result"
 _KEY: Final = f"{_PREFIX}.key"
 _GROUP: Final = tuple(f"{_PREFIX}.{name}" for name in ("queue", "function", "state"))
+_ENDED: Final = (*_GROUP[:2], _RESULT)
 _BACKLOG_SECONDS: Final = 10.0  # for the answer of a store, at the least
 _STATES: Final = (DurableState.READY, DurableState.BEHIND, DurableState.DEAD, DurableState.PAUSED)
 _RESULTS: Final = ("done", "failed", "cancelled", "expired", "dropped")
@@ -101,7 +103,9 @@ def instrument_tasks(
     period: DurationLike = 15.0,
     attributes: Mapping[str, str | bool | int | float] | None = None,
 ) -> Instrumentation:
-    """Have the backlog of a store of durable tasks collected, from now on: what is READY, BEHIND, DEAD or PAUSED, and for how long.
+    """Have the backlog of a store of durable tasks collected, from now on, and how the claims of this process have ended.
+
+    The backlog is what is READY, BEHIND, DEAD or PAUSED, and for how long.
 
     A task of the running event loop asks the store; there are no values while the store is not open or does not answer.
 
@@ -424,6 +428,13 @@ class _Backlog:
         """True until it is closed."""
         return self in self._gauges.active
 
+    @property
+    def ends(self) -> dict[tuple[str, ...], float]:
+        """How many claims of this process have ended, by queue, function and result."""
+        queue, ended = self.target.queue, self.target._ended()  # noqa: SLF001  # what they count for this
+        known = {name for name, _ in tuple(self.target.functions)} | {name for name, _ in ended}
+        return {(queue, name, how): float(ended[name, how]) for name in sorted(known) for how in ENDS}
+
     def close(self) -> None:
         """Ask no more."""
         if self.is_open:
@@ -482,10 +493,18 @@ class _Gauges:
             unit="s",
             description="Time since the oldest ready or paused task of a function was due.",
         )
+        meter.create_observable_counter(
+            f"{_PREFIX}.durable.ended_claims",
+            [lambda _: self._told(lambda each: each.ends, _ENDED)],
+            unit="{claim}",
+            description="Claims of this process that have ended, by function and result.",
+        )
 
-    def _told(self, values: Callable[[_Backlog], dict[tuple[str, ...], float]]) -> list[Observation]:
+    def _told(
+        self, values: Callable[[_Backlog], dict[tuple[str, ...], float]], names: tuple[str, ...] = _GROUP
+    ) -> list[Observation]:
         return [
-            self._observation(value, {**each.attributes, **dict(zip(_GROUP, group, strict=False))})
+            self._observation(value, {**each.attributes, **dict(zip(names, group, strict=False))})
             for each in list(self.active)
             for group, value in values(each).items()
         ]

@@ -516,6 +516,11 @@ async def test_backlog_of_a_store_is_told_by_queue_function_and_state(monitor, m
                 counts["default", *each] for each in (("fail", "ready"), ("fail", "dead"), ("send", "behind"))
             )
             assert 0 == told(monitor, "ready_age")["default", "fail"]
+            ended = {key: value for key, value in told(monitor, "ended_claims").items() if value}
+            assert {
+                ("default", "fail", "dead"): 1,
+                ("default", "send", "done"): 2,
+            } == ended  # also of a runner that has closed
 
             async def away():
                 raise StoreUnavailableError("the store", "it is away")

@@ -14,7 +14,8 @@ from ratelimited_executor._runtime.life.executor import RateLimitedExecutor
 
 if TYPE_CHECKING:
     from ratelimited_executor._core.durable.tasks import TaskRow
-    from ratelimited_executor._runtime.durable.running import DurableRunner, DurableStatistics
+    from ratelimited_executor._runtime.durable.counting import DurableStatistics
+    from ratelimited_executor._runtime.durable.running import DurableRunner
     from ratelimited_executor._runtime.durable.tasks import DurableTasks
     from ratelimited_executor.abc import Clock
 

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+from functools import partial
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from ratelimited_executor._core.queue.records import TriedOnce
 from ratelimited_executor._kernel.states import TaskState
+from ratelimited_executor._runtime.durable.around import call_within
 from ratelimited_executor._runtime.durable.codec import encoded
 from ratelimited_executor._runtime.durable.current import CURRENT
 from ratelimited_executor._runtime.durable.outcomes import LeaseOverError
 
 if TYPE_CHECKING:
     from ratelimited_executor._core.durable.tasks import Claimed
+    from ratelimited_executor._runtime.durable.around import Around
     from ratelimited_executor._runtime.durable.functions import DurableFunction
     from ratelimited_executor._runtime.durable.saving import Saving
     from ratelimited_executor._runtime.durable.starting import Starting
@@ -27,8 +30,13 @@ _DONE: Final = TaskState.DONE  # enum members are slow to look up
 
 
 class RunHolder(Protocol):
-    """The parts of a ``DurableRunner`` that its runs use."""
+    """The parts of a ``DurableRunner`` that its runs use.
 
+    Attributes:
+        around: returns the context manager of each attempt; None for none.
+    """
+
+    around: Around | None
     _saving: Saving
     _starting: Starting
 
@@ -96,7 +104,13 @@ class DurableRun(TriedOnce):
             spans.carry(self.span)
         if self.claimed.lost_count:
             return self._recorded()
-        return self.func(*self.args, **self.kwargs)
+        return self._call()
+
+    def _call(self) -> Any:
+        around = self.runner.around
+        if around is None:
+            return self.func(*self.args, **self.kwargs)
+        return call_within(around, partial(self.func, *self.args, **self.kwargs), in_thread=self.func.in_thread)
 
     def stop(self) -> bool:
         """Keep it from starting; return False if it has started, even if the loop has not heard of that yet."""
@@ -117,14 +131,14 @@ class DurableRun(TriedOnce):
             return self._after_recording()
         assert self.handle is not None
         asyncio.run_coroutine_threadsafe(self._record(), self.handle.get_loop()).result()
-        return self.func(*self.args, **self.kwargs)
+        return self._call()
 
     async def _record(self) -> None:
         await self.runner._starting.add(self.claimed.ref)  # noqa: SLF001  # its runner
 
     async def _after_recording(self) -> Any:
         await self._record()
-        result = self.func(*self.args, **self.kwargs)
+        result = self._call()
         return await result if inspect.isawaitable(result) else result
 
     def ended(self, handle: TaskHandle[Any]) -> None:

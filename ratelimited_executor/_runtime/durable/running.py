@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import json
 import math
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import anyio
@@ -19,6 +18,7 @@ import anyio
 from ratelimited_executor._core.durable.pauses import pause_of
 from ratelimited_executor._core.durable.tasks import SIZE_MAX, Claim, Claims, End, TaskOutcome, key_from
 from ratelimited_executor._core.permits.rates import Rate
+from ratelimited_executor._runtime.durable.counting import EndCounts
 from ratelimited_executor._runtime.durable.fairness import Fairness
 from ratelimited_executor._runtime.durable.lease import Lease
 from ratelimited_executor._runtime.durable.outcomes import LeaseOverError, failure_of, kept_of, outcome_of
@@ -34,13 +34,15 @@ if TYPE_CHECKING:
 
     from ratelimited_executor._core.durable.pauses import Pause
     from ratelimited_executor._core.durable.tasks import Claimed, Ref
+    from ratelimited_executor._runtime.durable.around import Around
+    from ratelimited_executor._runtime.durable.counting import DurableStatistics
     from ratelimited_executor._runtime.durable.functions import DurableFunction
     from ratelimited_executor._runtime.durable.repeating import Repetitions
     from ratelimited_executor._runtime.life.executor import RateLimitedExecutor
     from ratelimited_executor._runtime.time.hooks import RandomNumbers
     from ratelimited_executor.abc import Clock, TaskStore
 
-__all__ = ["AHEAD_MAX", "DurableRunner", "DurableStatistics"]
+__all__ = ["AHEAD_MAX", "DurableRunner"]
 
 _Bound: TypeAlias = tuple[float, int | None]  # ``above`` and ``before_us`` of a claim
 _ALL: Final[_Bound] = (-math.inf, None)
@@ -72,37 +74,6 @@ The first loss of a task does not count: it may not have started.
 """
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DurableStatistics:
-    """The counts of one process since it began to run durable tasks.
-
-    Attributes:
-        waiting: claimed tasks that have not started.
-        running: tasks that have started and not ended.
-        done: tasks that returned.
-        retried: failed attempts that are followed by another.
-        dead: tasks that failed for the last time.
-        snoozed: runs that ended with a ``Snooze``.
-        released: tasks released before they started or ended, such as those that were paused.
-        expired: tasks deleted because they did not start in time, including those that no process had claimed.
-        cancelled: tasks deleted because they were cancelled while claimed here.
-        unknown: tasks set aside because their function is not registered here.
-        lost: claims that were no longer in force when their task ended: the task runs, or has run, again.
-    """
-
-    waiting: int
-    running: int
-    done: int
-    retried: int
-    dead: int
-    snoozed: int
-    released: int
-    expired: int
-    cancelled: int
-    unknown: int
-    lost: int
-
-
 class DurableRunner:
     """Runs the tasks of one queue on one executor; created by :meth:`DurableTasks.running`."""
 
@@ -119,9 +90,11 @@ class DurableRunner:
         numbers: RandomNumbers,
         owner: str,
         repetitions: Repetitions,
+        around: Around | None,
     ) -> None:
         self._store = store
         self._executor = executor
+        self.around = around
         self._queue = queue
         self._functions = functions
         self._ahead = ahead
@@ -142,7 +115,7 @@ class DurableRunner:
         self._waiting_size = 0  # bytes of the arguments of unstarted tasks
         self._wake = asyncio.Event()
         self._idle = asyncio.Event()
-        self._outcomes: list[TaskOutcome] = []
+        self._outcomes: list[tuple[TaskOutcome, str]] = []  # each with the name of the function
         self._has_outcomes = asyncio.Event()
         self._unknown: set[tuple[str, int]] = set()
         self._is_closing = False
@@ -155,12 +128,12 @@ class DurableRunner:
         self._claim_start_count = 0  # at the last claim
         self._starts_per_second = 0.0
         self._measured = self._now(), 0  # loop time, and the starts until then
-        self._counts = dict.fromkeys((*_COUNTED.values(), "lost"), 0)
+        self._ends = EndCounts()
         self._warnings = RateLimitedWarnings(self._now)
 
     def statistics(self) -> DurableStatistics:
         """Return the counts so far."""
-        return DurableStatistics(waiting=self._waiting, running=len(self._held) - self._waiting, **self._counts)
+        return self._ends.statistics(waiting=self._waiting, running=len(self._held) - self._waiting)
 
     async def _open(self) -> None:
         """Join the store, and begin to claim."""
@@ -296,11 +269,11 @@ class DurableRunner:
             claims: the answer to the claim.
             number: how many claims were sent up to this one.
         """
-        self._counts["expired"] += claims.expired_count
+        self._ends.unclaimed += claims.expired_count
         now = self._now()
         for index, claimed in enumerate(claims.tasks):
             if self._unwanted.get(claimed.id, 0) >= number:  # cancelled since the claim was sent
-                self._end(TaskOutcome(claimed.ref, End.CANCELLED))
+                self._end(claimed, End.CANCELLED)
                 continue
             try:
                 self._admit(claimed, now)
@@ -310,7 +283,7 @@ class DurableRunner:
 
     def _release(self, claims: Claims, first: int = 0) -> None:
         for claimed in claims.tasks[first:]:
-            self._end(TaskOutcome(claimed.ref, End.RELEASED))
+            self._end(claimed, End.RELEASED)
 
     def _admit(self, claimed: Claimed, now: float) -> None:
         """Hand a claimed task to the executor, at loop time ``now``."""
@@ -321,16 +294,15 @@ class DurableRunner:
                 f"unknown {claimed.name}", "durable tasks: %r, version %d, is not registered here: its tasks are set aside",
                 claimed.name, claimed.version,
             )  # fmt: skip
-            self._end(TaskOutcome(claimed.ref, End.UNKNOWN))
+            self._end(claimed, End.UNKNOWN)
             return
         if claimed.lost_count > _BLAMED_MAX:
-            text = f"{claimed.lost_count} processes were lost while they ran it"
-            self._end(TaskOutcome(claimed.ref, End.DEAD, error=text))
+            self._end(claimed, End.DEAD, f"{claimed.lost_count} processes were lost while they ran it")
             return
         try:
             arguments = function.load(claimed.body)
         except Exception as error:  # noqa: BLE001  # the codec is user code, and the body may come from another codec
-            self._end(TaskOutcome(claimed.ref, End.DEAD, error=f"its arguments cannot be read: {failure_of(error)}"))
+            self._end(claimed, End.DEAD, f"its arguments cannot be read: {failure_of(error)}")
             return
         run = DurableRun(self, claimed, function, *arguments)
         delay = claimed.in_us / _US
@@ -340,13 +312,12 @@ class DurableRunner:
         delay = max(delay, 0.0)
         expires = None if claimed.expires_in_us is None else claimed.expires_in_us / _US - delay
         if expires is not None and expires <= 0:
-            self._end(TaskOutcome(claimed.ref, End.EXPIRED))
+            self._end(claimed, End.EXPIRED)
             return
         try:
             handle = self._executor.schedule(run, delay=delay, **self._options_of(claimed, function, expires))
         except (TypeError, ValueError) as error:  # such as a cost in a resource that this executor lacks
-            text = f"{self._executor.name} does not take it: {failure_of(error)}"
-            self._end(TaskOutcome(claimed.ref, End.DEAD, error=text))
+            self._end(claimed, End.DEAD, f"{self._executor.name} does not take it: {failure_of(error)}")
             return
         run.handle = handle
         self._held[claimed.ref] = run
@@ -406,12 +377,16 @@ class DurableRunner:
             self._has_ended = self._has_ended or run.claimed.id in self._placing.waiting
             if run.saved is not None and outcome.end is _END_DONE:
                 self._saving.discard(run)
-            self._end(outcome)
+            self._record(outcome, run.claimed.name)
         if not self._held:
             self._idle.set()
 
-    def _end(self, outcome: TaskOutcome) -> None:
-        self._outcomes.append(outcome)
+    def _end(self, claimed: Claimed, end: End, error: str = "") -> None:
+        """End the claim of a task that was not started."""
+        self._record(TaskOutcome(claimed.ref, end, error=error), claimed.name)
+
+    def _record(self, outcome: TaskOutcome, name: str) -> None:
+        self._outcomes.append((outcome, name))
         self._has_outcomes.set()
 
     async def _finish(self) -> None:
@@ -422,7 +397,8 @@ class DurableRunner:
                 await self._write_outcomes()
 
     async def _write_outcomes(self) -> None:
-        batch = self._outcomes[:_OUTCOMES_MAX]
+        reported = self._outcomes[:_OUTCOMES_MAX]
+        batch = [outcome for outcome, _ in reported]
         await self._saving.write(batch)
         ends = await self._store.finish(batch)
         del self._outcomes[: len(batch)]
@@ -431,11 +407,9 @@ class DurableRunner:
         if not self._outcomes:
             self._has_outcomes.clear()
             self._has_ended = False
-        for outcome, is_in_force in zip(batch, ends, strict=True):
-            if is_in_force:
-                self._counts["done" if outcome.end is _END_DONE else _COUNTED[outcome.end]] += 1
-            else:
-                self._counts["lost"] += 1
+        for (outcome, name), is_in_force in zip(reported, ends, strict=True):
+            self._ends.note(name, outcome.end, is_in_force=is_in_force)
+            if not is_in_force:
                 self._warnings.warn(
                     "lost", "durable tasks: a claim had been lost when its task ended: the task may run again"
                 )
@@ -527,7 +501,7 @@ class DurableRunner:
         """Return the claims of this process whose end it has not reported."""
         return {
             *(ref for ref, run in self._held.items() if not run.is_void),
-            *(outcome.ref for outcome in self._outcomes),
+            *(outcome.ref for outcome, _ in self._outcomes),
         }
 
     async def _leave(self) -> None:
@@ -649,15 +623,3 @@ def _report(loop: asyncio.Task[None]) -> None:
     if not loop.cancelled() and (error := loop.exception()) is not None:
         context = {"message": f"internal error in {loop.get_name()}", "exception": error, "task": loop}
         loop.get_loop().call_exception_handler(context)
-
-
-_COUNTED: Final = {
-    End.DONE: "done",
-    End.RETRY: "retried",
-    End.DEAD: "dead",
-    End.RELEASED: "released",
-    End.UNKNOWN: "unknown",
-    End.EXPIRED: "expired",
-    End.CANCELLED: "cancelled",
-    End.SNOOZED: "snoozed",
-}

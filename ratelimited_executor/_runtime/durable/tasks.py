@@ -6,6 +6,7 @@ import asyncio
 import os
 import random
 import warnings
+from collections import Counter
 from collections.abc import AsyncIterable, AsyncIterator, Iterable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
@@ -15,8 +16,17 @@ from typing import TYPE_CHECKING, Any, Final, ParamSpec, Self, TypeVar, Unpack, 
 from ratelimited_executor._core.durable.pauses import PAUSES_MAX, Pause, pause_of
 from ratelimited_executor._core.durable.tasks import Duplicate, DurableState, NewTask, key_from
 from ratelimited_executor._forks import check_process
-from ratelimited_executor._runtime.arguments import count_of, delay_of, flag_of, member_of, seconds_of, wall_of
+from ratelimited_executor._runtime.arguments import (
+    callable_of,
+    count_of,
+    delay_of,
+    flag_of,
+    member_of,
+    seconds_of,
+    wall_of,
+)
 from ratelimited_executor._runtime.durable.codec import JSONCodec, check_codec
+from ratelimited_executor._runtime.durable.counting import EndCounts
 from ratelimited_executor._runtime.durable.functions import (
     DurableFunction,
     DurableRef,
@@ -47,6 +57,7 @@ if TYPE_CHECKING:
     from ratelimited_executor._core.durable.pauses import PauseRow
     from ratelimited_executor._core.durable.tasks import BacklogRow, EndedRow, LaneRow, TaskRow
     from ratelimited_executor._core.durations import DurationLike
+    from ratelimited_executor._runtime.durable.around import Around
     from ratelimited_executor._runtime.durable.codec import Codec
     from ratelimited_executor._runtime.life.executor import RateLimitedExecutor
     from ratelimited_executor.abc import Clock
@@ -90,6 +101,8 @@ class DurableTasks(RepetitionCalls):
         codec: encodes and decodes arguments: an object with ``dumps`` and ``loads`` over bytes; JSON if None.
         lease: seconds after which the claims of a lost process are released to others, > 0.
         open_timeout: seconds for which opening the store is tried again while it is not available, >= 0.
+        around: called with the current task before each attempt: returns a context manager, which may be an asynchronous one
+            unless the function runs in a thread. The function is called within it.
 
     Raises:
         TypeError: if an argument has a wrong type.
@@ -104,12 +117,15 @@ class DurableTasks(RepetitionCalls):
         codec: Codec | None = None,
         lease: DurationLike = 15.0,
         open_timeout: DurationLike = 0.0,
+        around: Around | None = None,
     ) -> None:
         self.store = _store_of(store)
         self.queue = text_of("queue", queue)
         self.codec: Codec = JSONCodec() if codec is None else check_codec(codec)
         self.lease = seconds_of("lease", lease)
         self._open_timeout = delay_of("open_timeout", open_timeout)
+        self._around = None if around is None else callable_of("around", around)
+        self._ends = EndCounts()  # of runners that have closed
         self.functions: dict[tuple[str, int], DurableFunction[Any, Any]] = {}
         self._repetitions = Repetitions(self.queue, self.functions)
         self._putting = Putting(store)
@@ -490,13 +506,22 @@ class DurableTasks(RepetitionCalls):
                 await runner._close(limit)
             finally:
                 self._runners.remove(runner)
+                self._ends.update(runner._ends)  # noqa: SLF001  # a part of these durable tasks
 
     def _runner(self, executor: RateLimitedExecutor, repetitions: Repetitions, *, ahead: float) -> DurableRunner:
         """Return a runner that is not open yet, for :meth:`running` and the test kit."""
         return DurableRunner(
             self.store, executor, queue=self.queue, functions=self.functions, lease=self.lease, ahead=ahead,
             clock=self._clock, numbers=self._random, owner=self.new_id(), repetitions=repetitions,
+            around=self._around,
         )  # fmt: skip
+
+    def _ended(self) -> Counter[tuple[str, str]]:
+        """Return how many claims of this process have ended, by the name of the function and how, for metrics."""
+        ended = Counter(self._ends)
+        for runner in self._runners:
+            ended.update(runner._ends)  # noqa: SLF001  # as above
+        return ended
 
     def new_id(self) -> str:
         """Return a unique id; later ids are greater, which keeps indexes compact."""
