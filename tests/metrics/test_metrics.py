@@ -519,7 +519,7 @@ async def test_backlog_of_a_store_is_told_by_queue_function_and_state(monitor, m
             ended = {key: value for key, value in told(monitor, "ended_claims").items() if value}
             assert {
                 ("default", "fail", "dead"): 1,
-                ("default", "send", "done"): 2,
+                ("default", "send", "dead"): 1,
             } == ended  # also of a runner that has closed
 
             async def away():
