@@ -113,7 +113,9 @@ def test_processes_share_a_limit_whoever_is_killed(group, policy, most) -> None:
     group.processes[1].send_signal(signal.SIGCONT)
     assert len(span(group, 2)) > 40
     group.end()
-    assert most_in(group.starts(), 1.0) <= most
+    # One more: a process that the machine, or the stop, holds up between the check of its permit and its line tells the
+    # time too late, and then its start seems to be that close to one a second later.
+    assert most_in(group.starts(), 1.0) <= most + 1
 
 
 def begins_at_once(group: Group, number: int) -> None:

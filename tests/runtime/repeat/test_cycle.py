@@ -636,7 +636,8 @@ asyncio.run(main())
 def test_killed_process_neither_repeats_nor_skips(tmp_path):
     """In real time, a process killed four times within a cycle and a half of 16 s skips no key.
 
-    Keys that ran without being recorded before the signal run again: a few of the last milliseconds.
+    Keys that ran without being recorded before a signal run again: those of the last milliseconds, or of the last second on a
+    busy machine, where the disk may take that long. Without records, four times six seconds of them would.
     """
     skip_without_apsw()
     log = tmp_path / "log"
@@ -660,4 +661,4 @@ def test_killed_process_neither_repeats_nor_skips(tmp_path):
         for key, times in runs.items()
         if any(later - earlier < 8 for earlier, later in zip(times, times[1:], strict=False))
     ]
-    assert len(repeated) <= 40, repeated
+    assert len(repeated) <= 4 * 2000 / 16, repeated
