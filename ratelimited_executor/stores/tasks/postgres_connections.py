@@ -138,6 +138,8 @@ def _check_transaction(driver: Any, connection: Any) -> None:
 
 def _driver_connection(connection: Any) -> Any:
     """Return the driver's connection that one of SQLAlchemy, its ``Session``, or Django contains, or a connection itself."""
+    if hasattr(connection, "ensure_connection"):  # Django's connects with its first statement
+        connection.ensure_connection()
     inner = getattr(connection, "connection", None)
     if callable(inner):  # a Session
         connection = inner()

@@ -5,7 +5,6 @@ import json
 import sys
 import threading
 from contextlib import aclosing, asynccontextmanager, closing, contextmanager
-from types import SimpleNamespace
 
 import pytest
 
@@ -13,7 +12,11 @@ if sys.platform == "win32":
     pytest.skip("there is no server to start", allow_module_level=True)
 
 import asyncpg
+import django
 import psycopg
+from django.conf import settings
+from django.db import transaction
+from django.db.utils import ConnectionHandler
 from sqlalchemy import create_engine
 from sqlalchemy.ext.asyncio import AsyncSession, async_scoped_session, async_sessionmaker, create_async_engine
 from sqlalchemy.orm import Session, scoped_session, sessionmaker
@@ -79,10 +82,14 @@ async def encode_json(connection):
 @contextmanager
 def begun_blocking(kind, url):
     """Yield a blocking connection of a kind, and what ends its transaction."""
-    if kind in ("psycopg", "django"):
+    if kind == "psycopg":
         with psycopg.connect(url, row_factory=psycopg.rows.dict_row) as connection:
-            given = connection if kind == "psycopg" else SimpleNamespace(connection=connection, vendor="postgresql")
-            yield given, lambda end: getattr(connection, end)()
+            yield connection, lambda end: getattr(connection, end)()
+        return
+    if kind == "django":
+        with django_on(url) as connection:
+            connection.set_autocommit(False)
+            yield connection, lambda end: getattr(connection, end)()
         return
     engine = create_engine(url.replace("postgresql:", "postgresql+psycopg:"), poolclass=NullPool)
     made = {
@@ -92,6 +99,22 @@ def begun_blocking(kind, url):
     }
     with made[kind]() as connection:
         yield connection, lambda end: getattr(connection, end)()
+
+
+@contextmanager
+def django_on(url):
+    """Yield a connection of Django to a database, closed at the end."""
+    if not settings.configured:
+        settings.configure(USE_TZ=True)
+        django.setup()
+    parts = psycopg.conninfo.conninfo_to_dict(url)
+    names = {"NAME": "dbname", "USER": "user", "PASSWORD": "password", "HOST": "host", "PORT": "port"}
+    told = {name: parts.get(part, "") for name, part in names.items()}
+    connection = ConnectionHandler({"default": {"ENGINE": "django.db.backends.postgresql", **told}})["default"]
+    try:
+        yield connection
+    finally:
+        connection.close()
 
 
 @pytest.fixture
@@ -274,6 +297,32 @@ def test_put_in_the_transaction_of_blocking_code(database, kind):
         assert not send.put_sync(1, id="x", lane="l", connection=connection).created
         finish("rollback")
         assert count == threading.active_count()
+
+
+def test_a_block_of_django_is_the_transaction(database, monkeypatch):
+    """Within ``atomic()`` a task exists with the rows beside it; without a block it is refused, connected already or not."""
+    tasks = DurableTasks(PostgresStore(database.url))
+    send = tasks.task(name="send")(print)
+    asyncio.run(made(tasks))
+    with django_on(database.url) as connection:
+        monkeypatch.setattr(transaction, "get_connection", lambda using=None: connection)
+        for _ in range(2):
+            with pytest.raises(ValueError, match="connection must have an open transaction"):
+                send.put_sync(1, connection=connection)
+            connection.ensure_connection()
+        with transaction.atomic(), connection.cursor() as cursor:
+            cursor.execute("create table orders (number integer)")
+            assert send.put_sync(1, id="kept", connection=connection).created
+            with pytest.raises(ZeroDivisionError), transaction.atomic():
+                send.put_sync(2, id="undone", connection=connection)
+                1 / 0  # noqa: B018  # rolls back to a savepoint
+            transaction.on_commit(lambda: send.put_sync(3, id="later"))
+            assert (0,) == database.connection.execute(BOTH).fetchone()
+        with pytest.raises(ZeroDivisionError), transaction.atomic():
+            send.put_sync(4, id="lost", connection=connection)
+            transaction.on_commit(lambda: send.put_sync(5, id="never"))
+            1 / 0  # noqa: B018
+    assert [("kept",), ("later",)] == database.connection.execute("select id from durable_tasks order by id").fetchall()
 
 
 async def made(tasks):
