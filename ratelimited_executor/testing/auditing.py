@@ -32,7 +32,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from operator import itemgetter
 from typing import Any, Final, NamedTuple, TypeAlias
 
@@ -100,8 +100,8 @@ def audit(
     After a change of the rate, the new rate also counts earlier starts, as far back as the ``per`` of the old rate
     reaches. While a rate is infinite, nothing is counted.
 
-    The audit is exact except for the reading of times: both ends of a window are moved in favour of the law by a tolerance
-    of 1 ns and two units in the last place of the largest time (together 2 ns for times up to 4e6 s; 0.5 microseconds for
+    The audit is exact except for the reading of times: both ends of a window, and changes of the rate, are moved in favour of
+    the law by a tolerance of 1 ns and two units in the last place of the largest time (together 2 ns for times up to 4e6 s; 0.5 microseconds for
     seconds since the epoch). So rounding never turns a lawful history into a violation, and any excess of more than twice
     the tolerance's worth of permits is found. ``allowed`` includes the tolerance.
 
@@ -137,6 +137,7 @@ def audit(
     if is_exact:
         unit, worst = 1, _scan_windows(stamps, weights, changes, tolerance_ns)
     else:
+        changes = _in_favour(changes, tolerance_ns)
         unit, worst = _scan(stamps, weights, changes, slack_ns + tolerance_ns, tolerance_ns, burst)
     if worst is None:
         return AuditReport(
@@ -152,6 +153,16 @@ def audit(
         allowed=float(count - excess),
         total=len(times),
     )
+
+
+def _in_favour(changes: list[tuple[int, Rate]], tolerance_ns: int) -> list[tuple[int, Rate]]:
+    """Move changes by the tolerance, without another order, so that the higher of two rates is in force for longer."""
+    moved = changes[:1]
+    for (_, before), (time_ns, rate) in pairwise(changes):
+        now, then = rate.per_second, before.per_second  # None if unlimited
+        is_lower = now is not None and (then is None or now < then)
+        moved.append((max(moved[-1][0], time_ns + (tolerance_ns if is_lower else -tolerance_ns)), rate))
+    return moved
 
 
 def _scan(

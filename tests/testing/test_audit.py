@@ -26,6 +26,10 @@ def _phi(history: Sequence[tuple[int, Rate]], begin: int, end: int) -> Fraction 
     return total
 
 
+def _per_second(rate: Rate) -> Fraction | float:
+    return math.inf if rate.per_second is None else rate.per_second
+
+
 def _obvious_excess(starts: Sequence[float], history: Sequence[tuple[float, Rate]], slack: float) -> float:
     """Return the excess of the worst window, found by trying every window from a start to a start."""
     origin = min(starts)
@@ -33,6 +37,10 @@ def _obvious_excess(starts: Sequence[float], history: Sequence[tuple[float, Rate
     changes = [(round((time - origin) * NS), rate) for time, rate in history]
     tolerance = 1 + math.ceil(2 * NS * math.ulp(max(map(abs, starts))))
     slack_ns = round(Fraction(repr(slack)) * NS)
+    for place in range(1, len(changes)):  # as if the higher of two rates had been in force for longer
+        (before, higher), (time, rate) = changes[place - 1 : place + 1]
+        time += tolerance if _per_second(rate) < _per_second(higher) else -tolerance
+        changes[place] = max(before, time), rate
     return max(
         float(last - first - _phi(changes, stamps[first] - slack_ns - tolerance, stamps[last] + tolerance))
         for first in range(len(stamps))
@@ -131,6 +139,13 @@ def test_worst_window_of_a_burst() -> None:
 def test_rate_changes_count_for_as_long_as_they_were_in_force(history: RateHistory, excess: float) -> None:
     """A rate holds until the next change; the first holds before its time, too, and of equal times the last counts."""
     assert math.isclose(excess, audit([0.0, 2.0, 4.0], history, slack=0.02).worst_excess, abs_tol=1e-6)
+
+
+def test_the_time_of_a_change_is_read_with_the_same_tolerance() -> None:
+    """A nanosecond of a high rate is worth many of a low one: rounded times of changes break no law, 100 ns do."""
+    history = [(0.0, 0), (2.2980069999999997, 100), (2.298008, 10)]
+    assert audit([2.2980069999999997, 2.39799799], history, slack=0.02).ok
+    assert not audit([2.2980069999999997, 2.39799789], history, slack=0.02).ok
 
 
 def test_unlimited_time_allows_anything() -> None:
