@@ -138,7 +138,9 @@ def _closed_loops() -> list[Case]:
             warm_up=1.0,
             seconds=10,
             quick_seconds=2,
-            is_between=(workers in (16, 64) and form == "permits") or (processes == 1 and workers not in (1, 256)),
+            is_between=(workers in (16, 64) and form == "permits")
+            or (processes == 1 and workers not in (1, 256))
+            or (kind not in ("Paced", "keyed") and (workers in (4, 64) or (processes == 1 and form == "permits"))),
             goals={"use": 0.98, **({"calls a start": 1.2} if kind == "keyed" else {})},
         )
         for kind, (settings, keys) in _KINDS.items()
@@ -188,6 +190,7 @@ def _blocked_loops() -> list[Case]:
             processes=processes,
             seconds=10,
             quick_seconds=5,
+            is_between=processes > 1 and cpu == 0.05,
             goals={"use": goal},
         )
         for policy, processes, goals in (
@@ -288,6 +291,7 @@ def _fairness() -> list[Case]:
             processes=processes,
             seconds=10,
             quick_seconds=2,
+            is_between=processes == 10,
             goals={**goals, **({"calls a start": 0.2} if processes == 2 else {})},
         )
         for policy in _POLICIES
@@ -378,6 +382,7 @@ def _hot_keys() -> list[Case]:
             processes=processes,
             warm_up=3.0,
             quick_seconds=6,
+            is_between=(hot, processes) == (1, 3),
             goals={"use": 0.95, "hot key": 0.95},
         )
         for policy in ("Paced", "Window")
@@ -395,6 +400,7 @@ def _slots() -> list[Case]:
             loads=(Load(count=15, work=0.05),),
             processes=processes,
             slots=4,
+            is_between=processes == 4,
             goals={"use": 0.95},
         )
         for rates in ("200/s, 1500/10s", "")
@@ -442,6 +448,7 @@ def _trips() -> list[Case]:
             network=Network(trips=(trip / 1e3,)),
             warm_up=warm_up,
             quick_seconds=quick_seconds,
+            is_between=trip == 1,
             goals={"use": goal},
         )
         for kind, limit, settings, warm_up, quick_seconds in (
@@ -680,6 +687,7 @@ def _adaptive() -> list[Case]:
             warm_up=30.0,
             seconds=90,
             quick_seconds=20,
+            is_between=processes == 2,
             goals={"use": 0.9},
         )
         for processes in (1, 2, 8)

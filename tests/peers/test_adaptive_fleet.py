@@ -122,7 +122,7 @@ async def test_a_lasting_overload_lets_a_group_fall_as_fast_as_one(peers):
     await group.close()
 
 
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", [0])
 async def test_laws_hold_where_messages_are_lost_and_late(seed):
     """With lost and late messages the rate stays below its ceiling, and rises are at least a period apart."""
     generator = random.Random(seed)
@@ -188,11 +188,11 @@ async def test_a_group_finds_what_a_server_can_take(peers):
     await group.run(SETTLED)
     for capacity in (60, 30):
         server.count = capacity
-        await group.run(30)
+        await group.run(25)
         done, refused = sum(node.executor.statistics().done for node in nodes), server.refused
-        await group.run(40)
+        await group.run(20)
         done = sum(node.executor.statistics().done for node in nodes) - done
-        assert done >= 0.6 * capacity * 40
+        assert done >= 0.6 * capacity * 20
         assert server.refused - refused < 0.1 * done
         assert group.rate <= capacity + 4
     await group.close()

@@ -99,18 +99,18 @@ async def test_crash_is_recovered_from_in_less_than_a_second():
 
 
 async def test_peer_that_stands_still_starts_nothing_twice():
-    """A process that stood still for 10 or 30 s starts nothing on its lapsed permits."""
+    """A process that stood still for 10 or 15 s starts nothing on its lapsed permits."""
     fleet = Simulation(5)
     await fleet.add(10, load=5000)
     await asyncio.sleep(SETTLED)
     fleet.nodes[0].pause(10)
     await asyncio.sleep(12)
     for node in fleet.nodes[1:3]:
-        node.pause(30)
+        node.pause(15)
     start = fleet.loop.time()
-    await asyncio.sleep(35)
+    await asyncio.sleep(18)
     assert fleet.worst_window() <= 100
-    assert fleet.count(start, start + 35) >= 0.97 * 3500
+    assert fleet.count(start, start + 18) >= 0.97 * 1800
     await fleet.close()
 
 
@@ -329,9 +329,9 @@ async def test_event_loops_that_lag(mean, least):
     for node in await fleet.add(10, load=3000):
         node.lag = mean
     start = fleet.loop.time() + SETTLED
-    await asyncio.sleep(23)
+    await asyncio.sleep(13)
     assert fleet.worst_window() <= 100
-    assert fleet.count(start, start + 20) >= least * 2000
+    assert fleet.count(start, start + 10) >= least * 1000
     await fleet.close()
 
 
@@ -503,7 +503,7 @@ async def test_server_s_clock_that_is_slewed(drift, caplog):
 ADAPTIVE = {"adaptive": Adaptive(floor=5, ceiling=100, increase=5)}
 
 
-@pytest.mark.parametrize("peers", [1, 2, 5])
+@pytest.mark.parametrize("peers", [1, 4])
 async def test_adaptive_rate_of_a_busy_group_rises_and_falls(peers):
     """The adaptive rate of a busy group rises and falls, however the load is spread over peers."""
     fleet = Simulation(7, rate=50.0, settings=ADAPTIVE)
@@ -534,7 +534,7 @@ async def test_adaptive_rate_that_a_group_does_not_use_does_not_rise(peers):
     await fleet.close()
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(2))
 async def test_chaos(seed):
     """Under all faults at once the law holds; a thousand seeds run nightly: ``python -m tests.peers.simulation``."""
     worst, used = await chaos(seed, seconds=40)
@@ -547,7 +547,7 @@ async def test_chaos(seed):
 async def test_slow_rate_is_kept_over_eras(seconds, fault):
     """A slow rate is kept over new eras, however often the server loses its state, and whatever its clock shows."""
     gaps = []
-    for seed in range(2):
+    for seed in range(1):
         fleet = Simulation(seed, rate=Rate(1, per=seconds))
         await fleet.add(3, load=100)
         for _ in range(8):

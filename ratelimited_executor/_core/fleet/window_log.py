@@ -6,6 +6,7 @@ The law that it keeps, and why, are in ``laws.py``.
 from __future__ import annotations
 
 from bisect import bisect_left
+from itertools import chain
 from struct import pack, unpack
 from typing import TYPE_CHECKING, Final
 
@@ -61,9 +62,9 @@ class WindowLog:
 
     def numbers(self) -> list[int]:
         """Return its numbers."""
-        ahead = (number for pair in self._ahead for number in pair)
-        lasts = (number for pair in zip(self._times, self._costs, strict=True) for number in pair)
-        return [self._gone, self.total, self._part, len(self._ahead), *ahead, *lasts]
+        lasts = [0] * (2 * len(self._times))
+        lasts[::2], lasts[1::2] = self._times, self._costs
+        return [self._gone, self.total, self._part, len(self._ahead), *chain.from_iterable(self._ahead), *lasts]
 
     def earliest(self, t_us: int, cost: int) -> int | None:
         """Return the first time from ``t_us`` on at which there is room; None if never."""
@@ -212,5 +213,9 @@ def unpack_numbers(kind: str, text: str) -> list[int]:
         numbers = unpack(f"<{len(text) // 8}d", text[len(kind) :].encode("latin-1"))
     except UnicodeEncodeError:
         return []
-    is_whole = all(0 <= number < WHOLE_MAX and number.is_integer() for number in numbers)
-    return [int(number) for number in numbers] if is_whole else []
+    try:
+        whole = [*map(int, numbers)]
+    except (ValueError, OverflowError):  # nan, infinity
+        return []
+    is_sound = whole == [*numbers] and (not whole or (min(whole) >= 0 and max(whole) < WHOLE_MAX))
+    return whole if is_sound else []

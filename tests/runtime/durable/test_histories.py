@@ -134,14 +134,14 @@ def ends_without_their_states(monkeypatch) -> None:
 @pytest.mark.parametrize(
     ("broken", "first"),
     [
-        (end_without_token, 500),
-        (rescue_by_age, 500),
-        (lane_without_lease, 500),
-        (leases_by_the_clock, 569),
-        (claims_that_stay, 504),
-        (join_that_takes_over_nothing, 500),
-        (join_that_gives_back_nothing, 501),
-        (ends_without_their_states, 500),
+        (end_without_token, 502),
+        (rescue_by_age, 502),
+        (lane_without_lease, 512),
+        (leases_by_the_clock, 525),
+        (claims_that_stay, 511),
+        (join_that_takes_over_nothing, 501),
+        (join_that_gives_back_nothing, 512),
+        (ends_without_their_states, 512),
     ],
 )
 def test_broken_rule_is_found(monkeypatch, broken, first) -> None:
