@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Action", "AuthorizeAction", "tasks_app"]
 
-Action: TypeAlias = Literal["read", "put", "cancel", "requeue"]
+Action: TypeAlias = Literal["read", "result", "put", "cancel", "requeue"]
 """What a request asks for."""
 
 AuthorizeAction: TypeAlias = "Callable[[Request, Action], bool | Awaitable[bool]]"
@@ -34,7 +34,7 @@ def tasks_app(
     FastAPI mounts it too: ``app.mount("/queue", tasks_app(tasks, functions=[deliver], authorize=ask))``. The tasks must be open,
     on the same event loop: ``async with tasks:``, or ``tasks.running(executor)``. It describes itself at ``/openapi.json``.
 
-    Anybody who reaches it may read, unless ``authorize`` is given. Nobody may put, cancel or requeue unless ``authorize`` is given.
+    Anybody who reaches it may read, unless ``authorize`` is given. Nobody may see results, put, cancel or requeue unless it is.
 
     Args:
         tasks: the durable tasks.

@@ -16,6 +16,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from ratelimited_executor._core.durable.tasks import DurableState, OnDuplicate
+from ratelimited_executor._runtime.durable.codec import JSONCodec
 from ratelimited_executor._runtime.durable.functions import ArgumentsTooLargeError
 from ratelimited_executor._runtime.durable.repeating import is_of_repetition
 from ratelimited_executor._runtime.durable.unique import Unique
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 
     from starlette.requests import Request
 
-    from ratelimited_executor._core.durable.tasks import Duplicate, NewTask, TaskRow
+    from ratelimited_executor._core.durable.tasks import Duplicate, EndedRow, NewTask, TaskRow
     from ratelimited_executor._runtime.durable.functions import DurableFunction
     from ratelimited_executor._runtime.durable.tasks import DurableTasks
 
@@ -73,6 +74,7 @@ def make_app(
         routes=[
             front.route("/tasks", GET=("read", front.rows), POST=("put", front.put)),
             front.route("/tasks/{id:path}/requeue", POST=("requeue", front.requeue)),
+            front.route("/tasks/{id:path}/end", GET=("result", front.end)),
             front.route("/tasks/{id:path}", GET=("read", front.row), DELETE=("cancel", front.cancel)),
             front.route("/counts", GET=("read", front.counts)),
             front.route("/openapi.json", GET=("read", front.description)),
@@ -121,13 +123,14 @@ class _Front:
         return Route(path, answer, methods=[*methods])
 
     async def _check(self, request: Request, action: str) -> None:
-        if action != "read":
+        if action not in ("read", "result"):
             is_of_a_browser = "origin" in request.headers or "sec-fetch-site" in request.headers
             if is_of_a_browser and not is_same_origin(request.headers):
                 raise ProblemError(403, "The request comes from a page of another site.")
         is_allowed = action == "read" if self._authorize is None else await is_granted(self._authorize, request, action)
         if not is_allowed:
-            raise ProblemError(403, f"You are not allowed to {action} tasks here.")
+            what = "see the results of" if action == "result" else action
+            raise ProblemError(403, f"You are not allowed to {what} tasks here.")
 
     # Reading.
 
@@ -148,6 +151,33 @@ class _Front:
         """Show one task."""
         return _answer(_shown(await self._row_of(request)))
 
+    async def end(self, request: Request) -> Response:
+        """Tell how a task has ended, if that is kept, and what it has returned."""
+        [end] = await self._tasks.store.ended([request.path_params["id"]])
+        if isinstance(end, DurableState):
+            row = await self._row_of(request)  # not of others' tasks
+            raise ProblemError(409, f"The task has not ended: it is {row.state.name.lower()}. Ask again later.")
+        if end is None or not self._is_shown(end):
+            raise ProblemError(
+                404, "There is no end of a task with this id: it was never put here, or its end is not kept."
+            )
+        return _answer({
+            "id": end.id,
+            "function": end.name,
+            "version": end.version,
+            "end": end.end,
+            "failed_attempts": end.attempt_count,
+            "started_at": end.started_us / _US,
+            "ended_at": end.ended_us / _US,
+            "result": self._result_of(end),
+            "error": end.error,
+        })  # fmt: skip
+
+    def _result_of(self, end: EndedRow) -> Any:
+        """Return what a task has returned, as JSON; None for what another codec has encoded."""
+        is_json = isinstance(self._tasks.codec, JSONCodec)
+        return json.loads(end.result)[0] if is_json and end.result is not None else None
+
     async def counts(self, _request: Request) -> Response:
         """Count the tasks of the whole store."""
         counts = await self._tasks.counts()
@@ -157,7 +187,7 @@ class _Front:
         """Describe the front."""
         return _answer(document(self._title, list(self._functions), request.scope.get("root_path", "")))
 
-    def _is_shown(self, row: TaskRow) -> bool:
+    def _is_shown(self, row: TaskRow | EndedRow) -> bool:
         return (row.name, row.version) in self._functions and row.queue == self._tasks.queue
 
     async def _row_of(self, request: Request) -> TaskRow:

@@ -119,6 +119,12 @@ def document(title: str, functions: Sequence[tuple[str, int]], prefix: str) -> d
                 "get": _operation("get_task", "Look at a task", {200: ("The task", _ref("Row"))}, (404,)),
                 "delete": _operation("cancel_task", "Cancel a task, or remove a dead letter", {204: ("Cancelled", None)}, (404,)),
             },
+            "/tasks/{id}/end": {
+                "parameters": [id_in_path],
+                "get": _operation(
+                    "get_end", "How a task has ended, for functions whose ends are kept", {200: ("The end", _ref("End"))}, (404, 409)
+                ),
+            },
             "/tasks/{id}/requeue": {
                 "parameters": [id_in_path],
                 "post": _operation("requeue_task", "Put a dead letter back", {204: ("Requeued", None)}, (404, 409)),
@@ -154,7 +160,7 @@ _PROBLEMS: Final = {
     400: "The body is not JSON",
     403: "The request is not allowed",
     404: "There is no such task",
-    409: "The task exists and is refused, or is not a dead letter",
+    409: "The task exists and is refused, or is not a dead letter, or has not ended",
     413: "The request, or the arguments of a task, are too large",
     415: "The body is not declared to be JSON",
     422: "The request is JSON, and an argument is wrong",
@@ -210,6 +216,11 @@ def _schemas(functions: Sequence[tuple[str, int]]) -> dict[str, Any]:
         "due_at": number, "priority": number, "lane": {"type": ["string", "null"]}, "key": {"type": ["string", "integer", "null"]},
         "failed_attempts": _COUNT, "lost_count": _COUNT, "is_cancelled": flag, "error": text,
     })  # fmt: skip
+    end = _object({
+        "id": text, "function": text, "version": _COUNT, "end": {"enum": ["done", "cancelled", "expired"]}, "failed_attempts": _COUNT,
+        "started_at": number, "ended_at": number, "result": {"description": "what the function has returned, if that is kept"},
+        "error": text,
+    })  # fmt: skip
     return {
         "Task": {
             **task,
@@ -218,6 +229,7 @@ def _schemas(functions: Sequence[tuple[str, int]]) -> dict[str, Any]:
         },
         "Put": _object({"id": text, "created": flag, "changed": flag}),
         "Row": row,
+        "End": end,
         "Page": _object({
             "tasks": {"type": "array", "items": _ref("Row")},
             "next": {"type": ["integer", "null"], "description": "`after` of the next page"},

@@ -240,6 +240,38 @@ async def test_tasks_of_other_functions_are_not_there(tasks, app, client):
         assert (await web.delete("/tasks/n")).status_code == 404
 
 
+async def test_end_and_result_are_told_once_they_are_kept(tasks, app, client):
+    """The end of a task with keep= can be read, with its result if that is kept; nothing of other functions can."""
+    double = tasks.task(name="double", keep=60, keep_result=True)(lambda x: {"twice": 2 * x})
+    quiet = tasks.task(name="quiet", keep=60)(lambda: 5)
+    hidden = tasks.task(name="hidden", keep=60, keep_result=True)(lambda: "secret")
+    app = tasks_app(tasks, functions=[double, quiet], authorize=lambda _request, _action: True)
+    async with tasks, RateLimitedExecutor("x") as executor, client(app) as web:
+        for task in (double.new(21, id="d"), quiet.new(id="q"), hidden.new(id="h"), double.new(1, id="e", expires=1)):
+            await tasks.put(task)
+        early = await web.get("/tasks/d/end")
+        assert (early.status_code, early.json()["detail"]) == (
+            409,
+            "The task has not ended: it is ready. Ask again later.",
+        )
+        assert (await web.get("/tasks/h/end")).status_code == 404
+        async with tasks.running(executor):
+            await asyncio.sleep(2)
+        end = (await web.get("/tasks/d/end")).json()
+        assert ("done", {"twice": 42}, 0, "") == tuple(
+            end[name] for name in ("end", "result", "failed_attempts", "error")
+        )
+        assert end["started_at"] <= end["ended_at"]
+        assert (await web.get("/tasks/q/end")).json()["result"] is None
+        assert [404, 404] == [(await web.get(f"/tasks/{id}/end")).status_code for id in ("h", "none")]
+    async with tasks, client(tasks_app(tasks, functions=[double])) as web:
+        refused = await web.get("/tasks/d/end")
+        assert (refused.status_code, refused.json()["detail"]) == (
+            403,
+            "You are not allowed to see the results of tasks here.",
+        )
+
+
 async def test_dead_letters_are_listed_and_requeued(tasks, app, client):
     """Tasks are listed by state, page by page; a dead letter can be requeued, once, and shows one line of its error."""
     async with RateLimitedExecutor("x") as executor, client(app) as web:

@@ -53,6 +53,7 @@ def front(tmp_path_factory):
 
 OPERATIONS = [
     ("/tasks", "POST"), ("/tasks", "GET"), ("/tasks/{id}", "GET"), ("/tasks/{id}", "DELETE"), ("/tasks/{id}/requeue", "POST"),
+    ("/tasks/{id}/end", "GET"),
     ("/counts", "GET"), ("/openapi.json", "GET"),
 ]  # fmt: skip
 
