@@ -238,7 +238,8 @@ class NoResultError(RateLimitedExecutorError):
         self.error = error
 
     def __str__(self) -> str:
-        return f"{self.id} {_NO_RESULT.get(self.end, self.end)}{f': {self.error}' if self.error else ''}"
+        reason = self.error.rstrip().rpartition("\n")[2]  # of a traceback, the exception
+        return f"{self.id} {_NO_RESULT.get(self.end, self.end)}{f': {reason}' if reason else ''}"
 
 
 _NO_RESULT = {

@@ -329,7 +329,7 @@ class DurableFunction(Generic[P, R]):
         except (TypeError, ValueError) as error:
             kind = TypeError if isinstance(error, TypeError) else ValueError
             where = self._typed.wrong(arguments[0], arguments[1], self._tasks.codec.dumps)
-            raise kind(f"the arguments of {self.name} cannot be encoded: {where}{error}{self._typed.remedy}") from error
+            raise kind(f"the arguments of {self.name} cannot be encoded: {where}{error}{self._remedy}") from error
         if not isinstance(body, bytes):
             raise TypeError(f"codec must return bytes, got {type(body).__name__} for the arguments of {self.name}")
         if len(body) > _BODY_MAX:
@@ -343,6 +343,10 @@ class DurableFunction(Generic[P, R]):
         return self._new(body, key, **options)
 
     @property
+    def _remedy(self) -> str:
+        return self._typed.remedy
+
+    @property
     def codec(self) -> Codec:
         """The codec of its durable tasks."""
         return self._tasks.codec
@@ -350,7 +354,9 @@ class DurableFunction(Generic[P, R]):
     def load(self, body: bytes) -> tuple[Any, Any, str]:
         """Return the positional and the keyword arguments of a task, and the span in which it was put, if it carries one."""
         args, kwargs, *more = self._tasks.codec.loads(body)
-        if more:  # which are typed; and the span
+        if more and more[0] is True:  # values of JSON, put by name
+            args, kwargs = self._typed.read_all(args, kwargs)
+        elif more:  # which are typed; and the span
             args, kwargs = self._typed.read(args, kwargs, more[0])
         return args, kwargs, more[1] if len(more) > 1 else ""
 
@@ -368,9 +374,13 @@ class DurableFunction(Generic[P, R]):
         """Return what the codec encodes; one that is not of JSON gets the arguments as they are, and nothing else."""
         if not isinstance(self._tasks.codec, JSONCodec):
             return [args, kwargs]
-        arguments = self._typed.write(args, kwargs) if self._typed.is_needed else [args, kwargs]
+        arguments = self._written(args, kwargs)
         span = "" if self.spans is None else self.spans.carried()
         return [*arguments[:2], arguments[2] if len(arguments) > 2 else [], span] if span else arguments
+
+    def _written(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
+        """Return what a codec of JSON is given: ``[args, kwargs]``, and if some are converted, which."""
+        return self._typed.write(args, kwargs) if self._typed.is_needed else [args, kwargs]
 
     def _new(
         self,

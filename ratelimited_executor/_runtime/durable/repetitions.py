@@ -110,7 +110,8 @@ class RepetitionCalls(Putter):
 
         Args:
             function: a function of these tasks, or its registered name, which need not be known here: then neither its
-                parameters are checked nor its own options applied, and the arguments are passed on as the codec reads them.
+                parameters are checked nor its own options applied; with a ``JSONCodec`` the arguments are values of JSON, which
+                become what its annotations say when it runs.
             args: as for :meth:`repeat`, and so are the others.
             period: seconds between occurrences; or give ``cron``.
             cron: an expression.
@@ -129,9 +130,7 @@ class RepetitionCalls(Putter):
         """
         if not isinstance(function, DurableFunction):
             called = text_of("function", function)
-            function = self.functions.get((called, version)) or DurableFunction(
-                self, _anything, name=called, version=version
-            )
+            function = self.functions.get((called, version)) or _ByName(self, _anything, name=called, version=version)
         times = {"period": period, "cron": cron, "tz": tz if cron is None else str(tz_of("tz", tz))}
         made = self._repetition("save_repetition", function, args, kwargs, name=name, overlap=overlap, **times)
         is_new = None
@@ -254,6 +253,15 @@ class RepetitionCalls(Putter):
             kwargs = {**kwargs, "lane": f"{LANE_PREFIX}{known}"}
         task = Context().run(function.new, *args, **kwargs)  # in no span: the same wherever it is declared
         return Repetition(known, task, found, overlap)
+
+
+class _ByName(DurableFunction[..., Any]):
+    """A function that is not known here: its arguments are values of JSON."""
+
+    _remedy = "; the function is given by its name: give the function itself, or values of JSON"
+
+    def _written(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
+        return [args, kwargs, True]
 
 
 def _anything(*args: Any, **kwargs: Any) -> None:

@@ -31,8 +31,15 @@ _TEXTS: Final[dict[type, tuple[Write, Write]]] = {
     datetime: (datetime.isoformat, datetime.fromisoformat),
     date: (date.isoformat, date.fromisoformat),
     UUID: (str, UUID),
-    Decimal: (str, Decimal),
+    Decimal: (str, lambda plain: Decimal(_no_float(plain))),
 }
+
+
+def _no_float(plain: Any) -> Any:
+    """Refuse a number that has lost digits already."""
+    if isinstance(plain, float):
+        raise TypeError(f"a decimal must be a string in JSON, such as '1.10', got the number {plain!r}")
+    return plain
 
 
 class TypedArguments:
@@ -111,6 +118,15 @@ class TypedArguments:
             found: Any = args if isinstance(at, int) else kwargs
             found[at] = converter.read(found[at])
         return args, kwargs
+
+    def read_all(self, args: list[Any], kwargs: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
+        """Return the arguments of a run that were put as values of JSON by somebody who did not know the function.
+
+        Raises:
+            TypeError: if the function does not take them.
+        """
+        self._signature.bind(*args, **kwargs)
+        return self.read(args, kwargs, [at for at, _ in _given(args, kwargs) if self._at(at) is not None])
 
     def from_json(self, at: int | str, value: Any) -> Any:
         """Return the object that stands for a value of JSON, as an argument at a position or with a name."""

@@ -176,7 +176,12 @@ def _store_of(options: TasksOptions) -> TaskStore:
             return RedisStore(text, prefix=options.prefix)
         except ValueError as error:
             raise CommandError(f"STORE: {error}") from error
-    if not (options.migrate or options.as_sql or Path(text).is_file()):
+    path = Path(text)
+    if options.as_sql and not path.exists() and path.name == text and not path.suffix:
+        raise CommandError(
+            f"STORE: there is no file {masked(text)!r}; --sql prints the whole schema of {' or '.join(_WHOLE)}"
+        )
+    if not (options.migrate or options.as_sql or path.is_file()):
         raise CommandError(
             f"STORE: there is no file {masked(text)!r}; give the path of a SQLite file, or a URL postgresql://... or redis://..."
         )
@@ -293,13 +298,15 @@ async def _repair(
         return sum(each is DurableState.DEAD if verb == "requeue" else each is not None for each in states)
 
     if not options.dry_run:
-        await repair(
+        summary = await repair(
             store,
             state,
             options.selection(),
             count,
             progress=lambda done, total: _say(f"{verb}: {done:,} of {total:,} tasks"),
         )
+        if not summary.count:
+            _say(f"{verb}: 0 tasks")
         return
     summary = await repair(store, state, options.selection(), None)
     _say(f"{verb}: {summary.count:,} tasks, not done because of --dry-run{', such as:' if summary.examples else ''}")

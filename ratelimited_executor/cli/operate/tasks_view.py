@@ -86,7 +86,7 @@ def draw_tasks(picture: StorePicture, now: float) -> Group:
     if picture.repetitions:
         repetitions = _listing("repetition", "function", "times", "due", "")
         for each in picture.repetitions:
-            due = _due(each.due_us, now) if each.id else ""
+            due = "" if each.next_us is None else _due(each.next_us, now)
             cells = (
                 visible(each.name),
                 visible(each.function),

@@ -203,7 +203,9 @@ def test_repetitions_are_saved_and_operated(path):
 
     assert ("mails", True, False, None) == tuple(found()[name] for name in ("queue", "saved", "declared", "next"))
     definition = found()["definition"]
-    assert ('[["a",1],{}]', 2, 3.0, "l") == tuple(definition[name] for name in ("body", "version", "priority", "lane"))
+    assert ('[["a",1],{},true]', 2, 3.0, "l") == tuple(
+        definition[name] for name in ("body", "version", "priority", "lane")
+    )
     assert 0 == run(path, *save, "--period", "1h", "--arguments", '{"to": "b"}', "--expires", "5m")[0]
     assert ('[[],{"to":"b"}]', "every 1h") == (found()["definition"]["body"], found()["times"])
     status, out, _ = run(path, "--pause-repetition", "mine", "--until", "2999-01-31T18:00+01:00")
@@ -323,8 +325,8 @@ def test_selected_tasks_are_repaired(path):
         0,
         "requeue: 1 tasks, not done because of --dry-run, such as:\n  dead  mail  ValueError: \\x1b[2Jboom\n",
     ) == (status, err)
-    assert (0, "") == run(path, "--requeue-dead", "--since", "2999-01-01T00:00")[::2]
-    assert (0, "") == run(path, "--cancel-all", "--state", "ready", "--key", '"k"')[::2]
+    assert (0, "requeue: 0 tasks\n") == run(path, "--requeue-dead", "--since", "2999-01-01T00:00")[::2]
+    assert (0, "cancel: 0 tasks\n") == run(path, "--cancel-all", "--state", "ready", "--key", '"k"')[::2]
     assert 1 == counts(path)["dead"]
     assert (0, "requeue: 1 of 1 tasks\n") == run(path, "--requeue-dead", "--queue", "default")[::2]
     assert (0, "cancel: 2 of 2 tasks\n") == run(path, "--cancel-all", "--state", "ready", "--function", "mail")[::2]
@@ -450,6 +452,10 @@ def test_time_after_the_last_year_is_shown_as_its_end(tmp_path):
 def test_store_is_migrated_without_a_service(tmp_path, monkeypatch):
     """``--sql`` prints what is missing and changes nothing, ``--migrate`` does it; afterwards nothing is missing."""
     file = str(tmp_path / "tasks.db")
+    for slip in ("postgres", "redis"):
+        status, output, error = run(slip, "--sql")
+        assert (2, "") == (status, output)
+        assert "--sql prints the whole schema of" in error
     whole = run("sqlite", "--sql")[1]
     assert (0, whole) == run(file, "--sql")[:2]
     assert not (tmp_path / "tasks.db").exists()

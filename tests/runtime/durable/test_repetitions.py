@@ -1,7 +1,9 @@
 """Repetitions as data: saved, paused, skipped, run and removed from any process, and placed by those that run."""
 
 import asyncio
-from datetime import UTC, datetime, timedelta, timezone
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta, timezone
+from decimal import Decimal
 
 import pytest
 
@@ -31,7 +33,7 @@ async def test_saved_by_name_from_a_process_that_knows_no_function(store):
         await asyncio.sleep(30)
         assert not await operator.save_repetition("note", "tock", period=5, name="mine")
         await asyncio.sleep(0.1)
-        assert b'[["tock"],{}]' == (await operator.ref((await operator.repetitions())[0].id).row()).body
+        assert b'[["tock"],{},true]' == (await operator.ref((await operator.repetitions())[0].id).row()).body
         await asyncio.sleep(30)
         assert 1 == await operator.remove_repetition("mine")
         await asyncio.gather(*running)
@@ -40,6 +42,37 @@ async def test_saved_by_name_from_a_process_that_knows_no_function(store):
     names = [what for _, what in ran]
     assert (["tick"] * 3, ["tock"] * 6) == (names[:3], names[3:])
     assert all(5 == round(b - a, 1) for (a, _), (b, _) in zip(ran[3:], ran[4:], strict=False))
+
+
+@dataclass
+class Item:
+    """Something with a price."""
+
+    name: str
+    price: Decimal
+
+
+async def test_arguments_of_a_function_by_name_become_what_its_annotations_say(store):
+    """Values of JSON are read as annotated where the function is known; what it does not take makes a dead letter."""
+    operator, process, got = DurableTasks(store), Process(store), []
+
+    @process.tasks.task(name="bill")
+    async def bill(items: list[Item], due: date | None = None, *, plain="x"):
+        got.append((items, due, plain))
+
+    async with operator:
+        args = [{"name": "pen", "price": "1.10"}], "2026-03-04"
+        await operator.save_repetition("bill", *args, plain=[1], period=10, name="good")
+        await operator.save_repetition("bill", [{"name": "pen", "price": 1.1}], period=10, name="float")
+        await operator.save_repetition("bill", period=10, name="few")
+        with pytest.raises(TypeError, match="given by its name: give the function itself, or values of JSON"):
+            await operator.save_repetition("bill", [Item("pen", Decimal("1.10"))], period=10, name="objects")
+        await process.run(15)
+        assert [([Item("pen", Decimal("1.10"))], date(2026, 3, 4), [1])] == got
+        errors = [row.error_line for row in await operator.rows(DurableState.DEAD)]
+    assert any("a decimal must be a string in JSON, such as '1.10', got the number 1.1" in each for each in errors)
+    assert any("missing a required argument: 'items'" in each for each in errors)
+    assert len(errors) == 2
 
 
 async def test_it_stays_while_nothing_runs_and_needs_the_function(store):
