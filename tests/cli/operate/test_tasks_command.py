@@ -207,7 +207,7 @@ def test_repetitions_are_saved_and_operated(path):
         definition[name] for name in ("body", "version", "priority", "lane")
     )
     assert 0 == run(path, *save, "--period", "1h", "--arguments", '{"to": "b"}', "--expires", "5m")[0]
-    assert ('[[],{"to":"b"}]', "every 1h") == (found()["definition"]["body"], found()["times"])
+    assert ('[[],{"to":"b"},true]', "every 1h") == (found()["definition"]["body"], found()["times"])
     status, out, _ = run(path, "--pause-repetition", "mine", "--until", "2999-01-31T18:00+01:00")
     assert status == 0
     assert "paused, ends in" in out
