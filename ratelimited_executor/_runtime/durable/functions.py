@@ -312,7 +312,7 @@ class DurableFunction(Generic[P, R]):
 
     def new(self, *args: Any, **kwargs: Any) -> NewTask:
         """Return the task that :meth:`put` would put, for :meth:`DurableTasks.put_many`."""
-        options = {name: kwargs.pop(name) for name in _OPTIONS.intersection(kwargs)}
+        options = {name: kwargs.pop(name) for name in _OPTIONS.intersection(kwargs)} if kwargs else kwargs
         if "connection" in options:
             raise TypeError("new() has no connection=: pass it to put()")
         if kwargs or len(args) not in self._positional:
@@ -337,6 +337,11 @@ class DurableFunction(Generic[P, R]):
                 f"the arguments of {self.name} must have at most {_BODY_MAX:,} bytes, got {len(body):,}: store the data elsewhere, "
                 "and pass a reference"
             )
+        if not options:  # most tasks, among them the many of a bulk put
+            return NewTask(
+                self._tasks.new_id(), self.name, self._tasks.queue, self.version, body, expires_us=self._expires_us,
+                priority=self._priority, is_blocking=self._is_blocking,
+            )  # fmt: skip
         unique = unique_of("unique", options.pop("unique", None))
         scope = (self._tasks.queue, self.name, self.version)
         key = None if unique is None else key_of_call(unique, self._typed.stored_signature, scope, *arguments[:2])

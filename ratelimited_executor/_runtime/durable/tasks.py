@@ -527,7 +527,7 @@ class DurableTasks(RepetitionCalls):
         """Return a unique id; later ids are greater, which keeps indexes compact."""
         milliseconds, process = round(self._clock.wall() * 1000), os.getpid()
         series = self._id_series
-        if series[:2] != (milliseconds, process):
+        if series[0] != milliseconds or series[1] != process:
             series = self._id_series = milliseconds, process, count(self._random.getrandbits(_ID_BITS))
         return f"{milliseconds:012x}{next(series[2]) & _ID_MASK:016x}"  # as monotonic ULIDs do, in any thread
 

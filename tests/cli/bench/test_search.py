@@ -168,7 +168,8 @@ async def test_participants_make_the_same_trials_and_find_the_same(redis_server)
     assert [round(trial.rate) for trial in first.trials] == first.counts == others[0].counts
     for each in others:
         assert first.begins == pytest.approx(each.begins, abs=0.05)
-    assert all(ahead > 0 for each in search.participants for ahead in each.ahead[1:])
+    # In the future, unless a busy machine holds this process up for longer.
+    assert all(ahead > -2 for each in search.participants for ahead in each.ahead[1:])
 
 
 @pytest.mark.parametrize("late", [0, 1])
