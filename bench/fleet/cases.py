@@ -138,9 +138,7 @@ def _closed_loops() -> list[Case]:
             warm_up=1.0,
             seconds=10,
             quick_seconds=2,
-            is_between=(workers in (16, 64) and form == "permits")
-            or (processes == 1 and workers not in (1, 256))
-            or (kind not in ("Paced", "keyed") and (workers in (4, 64) or (processes == 1 and form == "permits"))),
+            is_between=(workers in (16, 64) and form == "permits") or (processes == 1 and workers not in (1, 256)),
             goals={"use": 0.98, **({"calls a start": 1.2} if kind == "keyed" else {})},
         )
         for kind, (settings, keys) in _KINDS.items()

@@ -153,10 +153,14 @@ class _Front:
 
     async def end(self, request: Request) -> Response:
         """Tell how a task has ended, if that is kept, and what it has returned."""
-        [end] = await self._tasks.store.ended([request.path_params["id"]])
+        try:
+            [end] = await self._tasks.store.ended([self._tasks.ref(request.path_params["id"]).id])
+        except ValueError:  # no id of a task
+            end = None
         if isinstance(end, DurableState):
-            row = await self._row_of(request)  # not of others' tasks
-            raise ProblemError(409, f"The task has not ended: it is {row.state.name.lower()}. Ask again later.")
+            state = (await self._row_of(request)).state  # not of others' tasks
+            hint = "It stays so until it is requeued." if state is DurableState.DEAD else "Ask again later."
+            raise ProblemError(409, f"The task has not ended: it is {state.name.lower()}. {hint}")
         if end is None or not self._is_shown(end):
             raise ProblemError(
                 404, "There is no end of a task with this id: it was never put here, or its end is not kept."

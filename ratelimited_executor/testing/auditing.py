@@ -101,8 +101,8 @@ def audit(
     reaches. While a rate is infinite, nothing is counted.
 
     The audit is exact except for the reading of times: both ends of a window, and changes of the rate, are moved in favour of
-    the law by a tolerance of 1 ns and two units in the last place of the largest time (together 2 ns for times up to 4e6 s; 0.5 microseconds for
-    seconds since the epoch). So rounding never turns a lawful history into a violation, and any excess of more than twice
+    the law by a tolerance of 1 ns and two units in the last place of the largest time (together 2 ns for times up to 4e6 s;
+    0.5 microseconds for seconds since the epoch). So rounding never turns a lawful history into a violation, and any excess of more than twice
     the tolerance's worth of permits is found. ``allowed`` includes the tolerance.
 
     Args:

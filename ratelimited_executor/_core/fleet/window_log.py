@@ -217,5 +217,5 @@ def unpack_numbers(kind: str, text: str) -> list[int]:
         whole = [*map(int, numbers)]
     except (ValueError, OverflowError):  # nan, infinity
         return []
-    is_sound = whole == [*numbers] and (not whole or (min(whole) >= 0 and max(whole) < WHOLE_MAX))
+    is_sound = tuple(whole) == numbers and (not whole or (min(whole) >= 0 and max(whole) < WHOLE_MAX))
     return whole if is_sound else []

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     Around: TypeAlias = "Callable[[CurrentTask], AbstractContextManager[Any] | AbstractAsyncContextManager[Any]]"
 
-__all__ = ["call_within"]
+__all__ = ["call_within", "result_of"]
 
 
 def call_within(around: Around, call: Callable[[], Any], *, in_thread: bool) -> Any:
@@ -43,11 +43,12 @@ def call_within(around: Around, call: Callable[[], Any], *, in_thread: bool) -> 
 async def _awaited_within(manager: Any, call: Callable[[], Any]) -> Any:
     if hasattr(type(manager), "__aenter__"):
         async with manager:
-            return await _result_of(call)
+            return await result_of(call)
     with manager:
-        return await _result_of(call)
+        return await result_of(call)
 
 
-async def _result_of(call: Callable[[], Any]) -> Any:
+async def result_of(call: Callable[[], Any]) -> Any:
+    """Return what a call returns, or what that returns if it is to be awaited."""
     result = call()
     return await result if inspect.isawaitable(result) else result

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
 from functools import partial
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from ratelimited_executor._core.queue.records import TriedOnce
 from ratelimited_executor._kernel.states import TaskState
-from ratelimited_executor._runtime.durable.around import call_within
+from ratelimited_executor._runtime.durable.around import call_within, result_of
 from ratelimited_executor._runtime.durable.codec import encoded
 from ratelimited_executor._runtime.durable.current import CURRENT
 from ratelimited_executor._runtime.durable.outcomes import LeaseOverError
@@ -138,8 +137,7 @@ class DurableRun(TriedOnce):
 
     async def _after_recording(self) -> Any:
         await self._record()
-        result = self._call()
-        return await result if inspect.isawaitable(result) else result
+        return await result_of(self._call)
 
     def ended(self, handle: TaskHandle[Any]) -> None:
         """Record the attempt's end, within it; handle failures later, as they may run user code, and what is kept."""

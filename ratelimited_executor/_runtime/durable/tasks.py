@@ -26,7 +26,6 @@ from ratelimited_executor._runtime.arguments import (
     wall_of,
 )
 from ratelimited_executor._runtime.durable.codec import JSONCodec, check_codec
-from ratelimited_executor._runtime.durable.counting import EndCounts
 from ratelimited_executor._runtime.durable.functions import (
     DurableFunction,
     DurableRef,
@@ -125,7 +124,7 @@ class DurableTasks(RepetitionCalls):
         self.lease = seconds_of("lease", lease)
         self._open_timeout = delay_of("open_timeout", open_timeout)
         self._around = None if around is None else callable_of("around", around)
-        self._ends = EndCounts()  # of runners that have closed
+        self._ends = Counter[tuple[str, str]]()  # as of a runner, of those that have closed
         self.functions: dict[tuple[str, int], DurableFunction[Any, Any]] = {}
         self._repetitions = Repetitions(self.queue, self.functions)
         self._putting = Putting(store)
