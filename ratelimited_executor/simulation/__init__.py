@@ -26,8 +26,16 @@ from ratelimited_executor.simulation.report import write_report
 from ratelimited_executor.simulation.runs import RunProgress, RunResult, simulate
 from ratelimited_executor.simulation.simulation import Nodes, Scenario, Simulation
 from ratelimited_executor.simulation.strategies import STRATEGIES
-from ratelimited_executor.simulation.summary import ExecutorSummary, PopulationSummary, Quantiles, Summary
+from ratelimited_executor.simulation.summary import (
+    ExecutorSummary,
+    JobSummary,
+    ObjectiveSummary,
+    PopulationSummary,
+    Quantiles,
+    Summary,
+)
 from ratelimited_executor.simulation.toml import TomlScenario, load_toml
+from ratelimited_executor.simulation.waits import Objective
 
 __all__ = [
     "CRITERIA",
@@ -44,10 +52,13 @@ __all__ = [
     "Forecast",
     "Job",
     "JobFailedError",
+    "JobSummary",
     "Lasting",
     "LogNormal",
     "Member",
     "Nodes",
+    "Objective",
+    "ObjectiveSummary",
     "Percentiles",
     "Poisson",
     "Population",

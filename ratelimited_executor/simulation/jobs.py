@@ -7,15 +7,18 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from ratelimited_executor._runtime.arguments import callable_of, delay_of, number_of
+from ratelimited_executor.simulation.chances import Arrival, mixed
 from ratelimited_executor.simulation.distributions import Constant
 from ratelimited_executor.simulation.lasting import Lasting
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
     from random import Random
 
     from ratelimited_executor.simulation.distributions import Distribution
+    from ratelimited_executor.simulation.observer import Current
     from ratelimited_executor.simulation.population import Member, Population
+    from ratelimited_executor.simulation.waits import Waits
 
 __all__ = ["NOT_RECORDED", "RECORDED", "AsRecorded", "Job", "JobFailedError", "distribution_of", "failures_of"]
 
@@ -39,12 +42,14 @@ class JobHost(Protocol):
         """The event loop, whose clock is virtual."""
         ...
 
-    @property
-    def random(self) -> Random:
-        """The source of random numbers."""
+    def stream(self, name: str) -> Random:
+        """Return a new stream of random numbers."""
         ...
 
-    _current_key: Any  # of the job that starts
+    @property
+    def current(self) -> Current:
+        """What happens now."""
+        ...
 
 
 class Job:
@@ -52,6 +57,9 @@ class Job:
 
     It returns a :class:`Lasting`. Created by :meth:`Simulation.job`, which documents the arguments.
     """
+
+    _add_duration: Callable[[float], object]  # called with each duration
+    waits: Waits
 
     def __init__(
         self,
@@ -66,10 +74,14 @@ class Job:
         then: Callable[[Any], object] | None,
         on_failure: Callable[[Any], object] | None,
         outage_duration: Distribution,
+        price: float,
     ) -> None:
         self.name = self.__name__ = self.__qualname__ = name
         self.duration = duration
         self.failures = failures if callable(failures) else failures_of(failures)
+        self.price = number_of("price", price)
+        if not 0 <= self.price < math.inf:
+            raise ValueError(f"price must be >= 0 and finite, got {price!r}")
         self._fails = failures if callable(failures) else None
         self._failures = 0.0 if callable(failures) else failures
         self.population = population
@@ -80,15 +92,55 @@ class Job:
         self._has_end = not (population is None and then is None and on_failure is None)
         self._outage_duration = outage_duration
         self._clock = simulation.loop.clock
-        self._random = simulation.random
-        self._draw = duration.draw
-        self._add_duration: Callable[[float], object] = float  # called with each duration; a meter replaces it
-        self._simulation = simulation
+        self._current = simulation.current
+        self._chance = simulation.stream(f"job {name}")
+        self._luck = self._chance.random()  # of the kind, from which those of keys and of followers are derived
+        self._number = self._chance.getrandbits(32)
+        self._turns = [] if population is None else [0] * len(population)  # how often each key was called, by number
 
     @property
     def is_recorded(self) -> bool:
         """True if its durations are those of recorded arrivals."""
         return isinstance(self.duration, AsRecorded)
+
+    # Jobs that arrive: what is random was drawn by then.
+
+    def draw(
+        self, keys: Iterable[Any], chance: Random, *, durations: Iterable[float] | None = None, priority: int = 0
+    ) -> list[Arrival]:
+        """Draw the random numbers of jobs that arrive.
+
+        Args:
+            keys: the key of each job.
+            chance: a stream of random numbers.
+            durations: recorded durations in seconds, one for each key; drawn if None.
+            priority: the priority that all of them have.
+        """
+        luck = chance.random
+        if durations is not None:
+            return [Arrival(key, seconds, luck(), priority) for key, seconds in zip(keys, durations, strict=True)]
+        draw = self.duration.draw
+        return [Arrival(key, draw(chance), luck(), priority) for key in keys]
+
+    def follow(self, key: Any) -> Arrival:
+        """Draw the random numbers of a job that arrives now: by those of the job that has just ended, if one has."""
+        cause = self._current.cause
+        if cause is None:
+            return Arrival(key, self._draw(self._chance), self._chance.random(), 0)
+        luck = mixed(cause, self._number)
+        return Arrival(key, self._quantile(mixed(luck, 0)), luck, 0)
+
+    def begin(self, arrival: Arrival) -> Lasting:
+        """Begin an attempt of a job that has arrived."""
+        seconds, luck = arrival.seconds, arrival.luck
+        if attempt := arrival.attempts:
+            luck = mixed(arrival.luck, 2 * attempt)
+            if not self.is_recorded:
+                seconds = self._quantile(mixed(arrival.luck, 2 * attempt + 1))
+        arrival.attempts = attempt + 1
+        return self._begin(arrival.key, seconds, luck, arrival.priority)
+
+    # Jobs that are called with a key.
 
     def __call__(self, key: Any = None) -> Lasting:
         """Begin a job for a key: draw its duration and outcome, and return it.
@@ -96,36 +148,49 @@ class Job:
         Raises:
             ValueError: if the key is not in the population; if its duration is that of a recorded arrival.
         """
-        return self._begin(key, self._draw(self._random))
+        population, chance = self.population, self._chance
+        if population is None:
+            return self._begin(key, self._draw(chance), chance.random(), None)
+        number = self._member(population, key).number  # the numbers of a key do not depend on when others start
+        turn = self._turns[number]
+        self._turns[number] = turn + 1
+        luck = mixed(self._luck, (number << 32) + turn)
+        return self._begin(key, self._quantile(mixed(luck, 0)), luck, None)
 
-    def replay(self, arrival: tuple[Any, float]) -> Lasting:
-        """Begin a job for a recorded arrival, given as its key and its duration in seconds; draw its outcome."""
-        return self._begin(*arrival)
+    def _draw(self, chance: Random) -> float:
+        return self.duration.draw(chance)
 
-    def _begin(self, key: Any, seconds: float) -> Lasting:
-        self._simulation._current_key = key
-        failures = self._failures if self._fails is None else self._fails(key)
-        is_failed = failures > 0 and self._random.random() < failures
+    def _quantile(self, part: float) -> float:
+        return self.duration.quantile(part)
+
+    def _member(self, population: Population, key: Any) -> Member:
+        try:
+            return population.members[key]
+        except (KeyError, TypeError):  # TypeError: it has no hash
+            raise ValueError(f"{self.name} was called with {key!r}, which is not a key of {population.name}") from None
+
+    def _begin(self, key: Any, seconds: float, luck: float, priority: int | None) -> Lasting:
+        current = self._current
+        current.key = key
+        if (wait := current.wait) is not None:
+            current.wait = None
+            self.waits.add(wait, key, priority)
+        is_failed = luck < (self._failures if self._fails is None else self._fails(key))
         population, member = self.population, None
         if population is not None:
-            try:
-                member = population.members[key]
-            except KeyError:
-                raise ValueError(
-                    f"{self.name} was called with {key!r}, which is not a key of {population.name}"
-                ) from None
+            member = self._member(population, key)
             seconds *= member.weight
             if population.outages and self._needs_group and population.is_out(member, self._clock._monotonic):
                 population.outage_count += 1
                 is_failed = True
-                seconds = self._outage_duration.draw(self._random)
+                seconds = self._outage_duration.quantile(mixed(luck, -1))
         self._add_duration(seconds)
         error = JobFailedError(f"{self.name} failed") if is_failed else None
         if not self._has_end:
             return Lasting(seconds, error)
-        return Lasting(seconds, error, partial(self._end, key, member), None if member is None else member.begin)
+        return Lasting(seconds, error, partial(self._end, key, member, luck), None if member is None else member.begin)
 
-    def _end(self, key: Any, member: Member | None, error: BaseException | None) -> None:
+    def _end(self, key: Any, member: Member | None, luck: float, error: BaseException | None) -> None:
         """Record the result of a job for its key, and start its successor."""
         population = self.population
         if population is not None and member is not None:
@@ -133,7 +198,7 @@ class Job:
             if isinstance(error, JobFailedError):
                 member.failures += 1
             elif error is None and self._is_sync:
-                self._simulation._current_key = key
+                self._current.key = key
                 now = self._clock._monotonic
                 interval = now - member.synced_at
                 if member.syncs:
@@ -144,7 +209,11 @@ class Job:
                 member.syncs += 1
         follow = self._then if error is None else self._on_failure if isinstance(error, JobFailedError) else None
         if follow is not None:
-            follow(key)
+            self._current.cause = luck
+            try:
+                follow(key)
+            finally:
+                self._current.cause = None
 
     def __repr__(self) -> str:
         of = "" if self.population is None else f" of {self.population.name}"

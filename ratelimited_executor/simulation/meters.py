@@ -10,15 +10,15 @@ from ratelimited_executor._core.histogram import DurationHistogram
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["Meter", "StepQuantiles", "new_histogram"]
+__all__ = ["GROWTH", "Meter", "StepQuantiles", "new_histogram"]
 
 _GATHER_COUNT: Final = 2000
-_GROWTH: Final = 1.001  # of the buckets in the histogram of a run
+GROWTH: Final = 1.001  # of the buckets in the histogram of a run
 
 
 def new_histogram() -> DurationHistogram:
     """Return an empty histogram with the precision of meters."""
-    return DurationHistogram(_GROWTH)
+    return DurationHistogram(GROWTH)
 
 
 class StepQuantiles(NamedTuple):

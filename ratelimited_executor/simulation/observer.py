@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ratelimited_executor._runtime.insight.observing import Listener
 
@@ -14,7 +14,24 @@ if TYPE_CHECKING:
     from ratelimited_executor.simulation.meters import Meter
     from ratelimited_executor.testing.clock import VirtualClock
 
-__all__ = ["ExecutorObserver"]
+__all__ = ["Current", "ExecutorObserver"]
+
+
+class Current:
+    """What happens at this moment of a simulation.
+
+    Attributes:
+        wait: the lateness in seconds of the task that is about to start; None once its job has begun.
+        key: the key of the job that began or ended last.
+        cause: the luck of the job that has just ended, while it enqueues others; None otherwise.
+    """
+
+    __slots__ = ("cause", "key", "wait")
+
+    def __init__(self) -> None:
+        self.wait: float | None = None
+        self.key: Any = None
+        self.cause: float | None = None
 
 
 class ExecutorObserver:
@@ -23,18 +40,29 @@ class ExecutorObserver:
     Args:
         clock: the clock of the simulation.
         start_delay: collects the lateness of starts.
+        current: is told of the task that starts.
 
     Attributes:
         observed: the state of the executor; set once it has started.
         ended_at: loop time at which the last job that takes time ended.
     """
 
-    __slots__ = ("_clock", "_running", "_running_seconds", "_seen_at", "_start_delay", "ended_at", "observed")
+    __slots__ = (
+        "_clock",
+        "_current",
+        "_running",
+        "_running_seconds",
+        "_seen_at",
+        "_start_delay",
+        "ended_at",
+        "observed",
+    )
 
     observed: Observed
 
-    def __init__(self, clock: VirtualClock, start_delay: Meter) -> None:
+    def __init__(self, clock: VirtualClock, start_delay: Meter, current: Current) -> None:
         self._clock = clock
+        self._current = current
         self._start_delay = start_delay
         self._running: Sized = ()
         self._running_seconds = 0.0
@@ -58,7 +86,8 @@ class ExecutorObserver:
         now = self._clock._monotonic
         self._running_seconds += len(self._running) * (now - self._seen_at)
         self._seen_at = now
-        self._start_delay.add(at - due)
+        self._current.wait = wait = at - due
+        self._start_delay.add(wait)
 
     def ended(self) -> None:
         """Record that a task that took time has ended."""

@@ -32,6 +32,7 @@ class Member:
     Attributes:
         population: its population.
         key: the key.
+        number: its number in the population, from 0 on.
         weight: its amount of work, in multiples of a usual one.
         group: its group, such as a bank; None without groups.
         synced_at: seconds since the start at which it was last synced; 0 if never.
@@ -41,11 +42,23 @@ class Member:
         longest: its longest time without a sync in seconds, including the time from the start to the first sync.
     """
 
-    __slots__ = ("active", "failures", "group", "key", "longest", "population", "synced_at", "syncs", "weight")
+    __slots__ = (
+        "active",
+        "failures",
+        "group",
+        "key",
+        "longest",
+        "number",
+        "population",
+        "synced_at",
+        "syncs",
+        "weight",
+    )
 
-    def __init__(self, population: Population, key: Key, weight: float, group: str | None) -> None:
+    def __init__(self, population: Population, key: Key, number: int, weight: float, group: str | None) -> None:
         self.population = population
         self.key = key
+        self.number = number
         self.weight = weight
         self.group = group
         self.synced_at = 0.0
@@ -106,7 +119,7 @@ class Population:
             share = 1.0 if weight is None else number_of(f"weight of {key!r}", weight(key))
             if share <= 0:
                 raise ValueError(f"weight of {key!r} in the population {name} must be > 0, got {share!r}")
-            self.members[key] = Member(self, key, share, None if group is None else group(key))
+            self.members[key] = Member(self, key, len(self.members), share, None if group is None else group(key))
         if not self.members:
             raise ValueError(f"keys of the population {name} must be at least one, got none")
         self.add_interval: Callable[[float], object] = float

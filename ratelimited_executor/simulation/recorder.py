@@ -63,6 +63,7 @@ class _Account:
         self.executing = 0
         self.pending = 0
         self.refused = 0
+        self.workers = 0  # at the end of the last step
         self._depth_most = 0
         self._pending_most = 0
         self._depth_seconds = 0.0  # the integral of the queue depth over time, from samples
@@ -150,6 +151,7 @@ class Recorder:
         self._writes_from = writes_from
         self._accounts: dict[ArrivalSource, _Account] = {}  # of executors
         self._total = _Account()
+        self._worker_cost = 0.0
         self._counters: Counter[tuple[str, str]] = Counter()  # of the whole run, by population and metric
         self._time = 0.0
         self._next_age = _AGE_SECONDS
@@ -226,6 +228,8 @@ class Recorder:
                     interval - period if interval > period else 0.0  # faster than max()
                     for interval in meters["sync_interval"].values
                 ]
+            if source.kind == "job":
+                source.subject.waits.end_step(time)
             for meter in source.meters.values():
                 quantiles = meter.take()
                 if quantiles is not None and is_written:
@@ -268,7 +272,20 @@ class Recorder:
             if source.kind == "population"
         }
         total = self._total.sum_up(self._time, delays, all_seconds)
-        return Summary(seconds=self._time, executors=executors, total=total, populations=populations)
+        return Summary(
+            seconds=self._time,
+            executors=executors,
+            total=total,
+            populations=populations,
+            jobs_by_kind={
+                source.name: source.subject.waits.sum_up(
+                    source.meters["execution_time"].histogram, source.subject.price
+                )
+                for source in self._simulation.sources
+                if source.kind == "job"
+            },
+            worker_cost=self._worker_cost,
+        )
 
     def figures(self) -> dict[str, Any]:
         """Return the figures of the whole run that no table has exactly, so that the report shows the same ones."""
@@ -289,13 +306,12 @@ class Recorder:
     def _add_source(self, source: ArrivalSource) -> None:
         self._database.add("source", (source.number, source.kind, source.name, as_json(source.details())))
         if source.kind == "executor":
-            self._accounts[source] = _Account()
+            account = self._accounts[source] = _Account()
+            account.workers = source.subject.max_concurrency or 0
         if self._keeps_samples:
             simulation = self._simulation
             for meter in source.meters.values():  # the key of a job is known only when it is called, after its start
-                meter.keep(
-                    self._write_sample, _no_key if source.kind == "executor" else lambda: simulation._current_key
-                )
+                meter.keep(self._write_sample, _no_key if source.kind == "executor" else lambda: simulation.current.key)
 
     def _write_sample(self, row: tuple[int, str, Any, float]) -> None:
         now = self._simulation.now
@@ -312,6 +328,9 @@ class Recorder:
         for source, account in self._accounts.items():
             counts: Statistics = source.subject.statistics()
             changes = _Tally(*map(int.__sub__, _Tally.of(counts), account.tally))
+            if source.worker_price:
+                self._worker_cost += source.worker_price * account.workers * (time - self._time) / 3600
+                account.workers = source.subject.max_concurrency or 0
             executing, pending = counts.running, counts.waiting
             depth = source.observer.observed.due_count(time)
             if is_written and (any(changes) or executing or depth):

@@ -15,7 +15,7 @@ from dataclasses import fields, is_dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
 
 from ratelimited_executor._core.durations import format_duration, seconds_of
-from ratelimited_executor._runtime.arguments import callable_of, count_of, delay_of
+from ratelimited_executor._runtime.arguments import callable_of, count_of, delay_of, number_of
 from ratelimited_executor._runtime.life.executor import ExecutorManager
 from ratelimited_executor.exceptions import BacklogFullError
 from ratelimited_executor.peers.static import StaticPeers
@@ -31,8 +31,9 @@ from ratelimited_executor.simulation.jobs import (
 from ratelimited_executor.simulation.limits import JOBS_MAX, NODES_MAX, check_most
 from ratelimited_executor.simulation.loop import SimulationLoop
 from ratelimited_executor.simulation.meters import Meter
-from ratelimited_executor.simulation.observer import ExecutorObserver
+from ratelimited_executor.simulation.observer import Current, ExecutorObserver
 from ratelimited_executor.simulation.population import Population
+from ratelimited_executor.simulation.waits import Objective, Waits
 from ratelimited_executor.testing.clock import DEFAULT_START_WALL
 
 if TYPE_CHECKING:
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from ratelimited_executor._core.durations import DurationLike
     from ratelimited_executor._runtime.life.executor import RateLimitedExecutor
     from ratelimited_executor.simulation.arrivals import Arrivals
+    from ratelimited_executor.simulation.chances import Arrival
     from ratelimited_executor.simulation.distributions import Distribution
     from ratelimited_executor.spread.keys import Key
     from ratelimited_executor.spread.slots import CycleSlots
@@ -54,18 +56,19 @@ _OUTAGE_SECONDS: Final = 30.0  # after which a call to a service that is down gi
 
 
 class ArrivalSource:
-    """A measured subject: an executor, a kind of job or a population.
+    """A measured subject: an executor, a kind of job, one of its priorities, or a population.
 
     Attributes:
         number: its number in the database.
-        kind: ``"executor"``, ``"job"`` or ``"population"``.
+        kind: ``"executor"``, ``"job"``, ``"priority"`` or ``"population"``.
         name: its name.
         subject: the object itself.
         meters: its measurements, by metric.
-        observer: measures an executor as its tasks run; None for other kinds.
+        observer: measures an executor as its tasks run; only an executor has it.
+        worker_price: the price of an hour of a worker of an executor.
     """
 
-    __slots__ = ("kind", "meters", "name", "number", "observer", "subject")
+    __slots__ = ("kind", "meters", "name", "number", "observer", "subject", "worker_price")
 
     observer: ExecutorObserver
 
@@ -74,6 +77,7 @@ class ArrivalSource:
         self.kind = kind
         self.name = name
         self.subject = subject
+        self.worker_price = 0.0
         self.meters = {metric: Meter(number, metric) for metric in metrics}
 
     def details(self) -> dict[str, Any]:
@@ -85,6 +89,8 @@ class ArrivalSource:
         if self.kind == "job":
             failures = "by key" if callable(subject.failures) else subject.failures
             return {"duration": repr(subject.duration), "failures": failures}
+        if self.kind == "priority":
+            return {}
         return {"period": subject.period, "count": len(subject)}
 
 
@@ -136,10 +142,11 @@ class Simulation:
 
     Attributes:
         loop: the event loop; ``loop.time()`` are seconds since the start.
-        random: the source of random numbers.
+        random: random numbers for the scenario's own use; :meth:`stream` gives a separate stream for each use.
         sources: the measured subjects.
         events: past events and known future ones, as (seconds, text).
         refused: arrivals for which there was no room, by executor, since the last sample.
+        current: what happens now.
         slots: the slots of cycles, as (population, name, slot, begin in seconds, keys, weight).
     """
 
@@ -152,7 +159,9 @@ class Simulation:
         self.refused: Counter[RateLimitedExecutor] = Counter()
         self.slots: list[tuple[Population, str, int, float, int, float]] = []
         self._bounded: set[RateLimitedExecutor] = set()  # those with a limit on pending jobs
-        self._current_key: Any = None  # of the job that began last
+        self.current: Final = Current()
+        self._seed = seed
+        self._streams: Counter[str] = Counter()
         self._on_source: Callable[[ArrivalSource], None] | None = None
         self._interval = seconds_of("interval", interval)
         self._manager = ExecutorManager(interval=interval)
@@ -168,34 +177,47 @@ class Simulation:
         """Seconds since the start."""
         return self.loop.time()
 
+    def stream(self, name: str) -> random.Random:
+        """Return a new stream of random numbers, which depends only on the seed, the name, and how often it was asked for.
+
+        Numbers drawn from a stream leave those of all others as they are. So two scenarios that differ in one part have
+        the same random numbers in the others, and their difference is that of the part.
+        """
+        self._streams[name] += 1
+        return random.Random(f"{self._seed} {name} {self._streams[name]}")  # noqa: S311  # it must be repeatable, not secret
+
     # The world.
 
-    def executor(self, name: str, **options: Any) -> RateLimitedExecutor:
+    def executor(self, name: str, *, worker_price: float = 0.0, **options: Any) -> RateLimitedExecutor:
         """Create an executor, as in production.
 
         Args:
             name: its name, different from that of every other executor.
+            worker_price: the price of an hour of each of its ``max_concurrency`` workers, >= 0, in any unit.
             options: as for :class:`~ratelimited_executor.RateLimitedExecutor`.
         """
-        return self._measure(self._manager.executor(name, **options), options)
+        price = _worker_price(worker_price, options)
+        return self._measure(self._manager.executor(name, **options), options, price)
 
-    def fleet(self, name: str, nodes: int, **options: Any) -> Nodes:
+    def fleet(self, name: str, nodes: int, *, worker_price: float = 0.0, **options: Any) -> Nodes:
         """Create executors for several nodes that share their rate evenly.
 
         Args:
             name: the name of the fleet; its executors are named ``name/0`` and so on.
             nodes: the number of nodes, >= 1.
+            worker_price: the price of an hour of each of the ``max_concurrency`` workers of each node.
             options: as for :class:`~ratelimited_executor.RateLimitedExecutor`; the rate is that of all nodes together.
         """
         count = count_of("nodes", nodes, least=1)
         check_most("nodes", count, NODES_MAX, "nodes")
+        price = _worker_price(worker_price, options)
         executors = []
         for rank in range(count):
             manager = ExecutorManager(interval=self._interval, peers=StaticPeers(count, rank))
             self._managers.append(manager)
             with contextlib.suppress(StopIteration):
                 manager.start().send(None)  # runs to its end at once: it never waits
-            executors.append(self._measure(manager.executor(f"{name}/{rank}", **options), options))
+            executors.append(self._measure(manager.executor(f"{name}/{rank}", **options), options, price))
         return Nodes(executors)
 
     def population(
@@ -225,6 +247,8 @@ class Simulation:
         then: Callable[[Any], object] | None = None,
         on_failure: Callable[[Any], object] | None = None,
         outage_duration: DurationLike | Distribution = _OUTAGE_SECONDS,
+        objectives: Objective | Sequence[Objective] = (),
+        price: float = 0.0,
     ) -> Job:
         """Create a kind of job: a function that executors call instead of real work.
 
@@ -239,6 +263,8 @@ class Simulation:
             then: called with the key when a job has returned.
             on_failure: called with the key when a job has failed.
             outage_duration: how long a job takes to give up while its key's group is out.
+            objectives: what the waits of its jobs are to keep.
+            price: the price of each attempt, >= 0, in any unit.
         """
         made = Job(
             self,
@@ -251,8 +277,18 @@ class Simulation:
             then=then,
             on_failure=on_failure,
             outage_duration=distribution_of("outage_duration", outage_duration),
+            price=price,
         )
-        made._add_duration = self._add_source("job", name, made, ("execution_time",)).meters["execution_time"].add
+        wanted = (objectives,) if isinstance(objectives, Objective) else tuple(objectives)
+        meters = self._add_source("job", name, made, ("start_delay", "execution_time")).meters
+        made._add_duration = meters["execution_time"].add
+
+        def new_meter(priority: int) -> Meter:
+            return self._add_source("priority", f"{name}, priority {priority}", made, ("start_delay",)).meters[
+                "start_delay"
+            ]
+
+        made.waits = Waits(meters["start_delay"], new_meter, wanted)
         return made
 
     # Events.
@@ -308,12 +344,11 @@ class Simulation:
         Raises:
             ValueError: if ``keys`` is empty; if the job needs recorded durations, and the arrivals have none.
         """
-        call, recorded = job, None
+        recorded = None
         if isinstance(job, Job) and job.is_recorded:
             if not (isinstance(arrivals, Recorded) and arrivals.has_durations):
                 raise ValueError(NOT_RECORDED)
-            call, recorded = job.replay, arrivals
-            options = {"name": job.name, **options, **{name: _of_key(options[name]) for name in _told(options)}}
+            recorded = arrivals
         if isinstance(arrivals, Daily):
             arrivals = arrivals.starting_at(self.loop.clock.wall() - self.now)
         chosen = None if keys is None else list(keys)
@@ -321,11 +356,15 @@ class Simulation:
             raise ValueError("keys must contain at least one key, got none")
         count = 0
         nodes = executor.executors if isinstance(executor, Nodes) else (executor,)
+        name = f"{getattr(job, '__name__', 'calls')} on {nodes[0].name}"
+        when, which, work = (self.stream(f"{what} of {name}") for what in ("times", "keys", "jobs"))
+        priority = options.get("priority", 0)
+        call, options = self._call_of(job, options)
         is_bounded = not self._bounded.isdisjoint(nodes)
 
         def offer(item: Any) -> None:
             told = {name: options[name](item) for name in _told(options)}
-            self.offer(executor, call, item, **{**options, **told})
+            self._offer(executor, call, item, **{**options, **told})
 
         def hand_over() -> None:
             nonlocal count
@@ -336,17 +375,17 @@ class Simulation:
                 JOBS_MAX,
                 "jobs (give it a larger rate, or max_pending)",
             )
-            times = arrivals.between(begin, begin + _CHUNK_SECONDS, self.random)
+            times = arrivals.between(begin, begin + _CHUNK_SECONDS, when)
             if times:
                 found: Sequence[Any] | None = arrivals.keys_between(begin, begin + _CHUNK_SECONDS)
                 if chosen is not None:
-                    found = self.random.choices(chosen, k=len(times))
+                    found = which.choices(chosen, k=len(times))
                 elif found is None:
                     found = range(count, count + len(times))
                 count += len(times)
-                if recorded is not None:
-                    durations = recorded.durations_between(begin, begin + _CHUNK_SECONDS) or ()
-                    found = list(zip(found, durations, strict=True))
+                if isinstance(job, Job):
+                    durations = None if recorded is None else recorded.durations_between(begin, begin + _CHUNK_SECONDS)
+                    found = job.draw(found, work, durations=durations, priority=priority)
                 if not is_bounded:
                     executor.schedule_many(call, found, delays=[time - begin for time in times], **options)
                 else:  # jobs scheduled ahead would take the room of waiting jobs
@@ -362,12 +401,51 @@ class Simulation:
     ) -> None:
         """Let a job arrive now, and count it as refused if there is no room for it.
 
+        If it is a kind of job, its random numbers are drawn now: from those of the job that has just ended if this is
+        called by its ``then`` or ``on_failure``, so they depend on nothing else.
+
         Args:
             executor: the executor.
             job: the job; called with the item.
             item: its argument.
             options: as for ``schedule``.
         """
+        call, options = self._call_of(job, options)
+        self._offer(executor, call, job.follow(item) if isinstance(job, Job) else item, **options)
+
+    def schedule_many(
+        self,
+        executor: RateLimitedExecutor | Nodes,
+        job: Job,
+        keys: Iterable[Any],
+        *,
+        delays: Iterable[float] | None = None,
+        **options: Any,
+    ) -> Any:
+        """Schedule a batch of jobs whose random numbers are drawn now, and not when they start.
+
+        Args:
+            executor: the executor.
+            job: the kind of job.
+            keys: the key of each job.
+            delays: seconds from now, one for each; all are due now if None.
+            options: as for ``schedule_many`` of an executor.
+        """
+        priority = options.get("priority", 0)
+        call, options = self._call_of(job, options)
+        drawn = job.draw(keys, self.stream(f"jobs of a batch of {job.name}"), priority=priority)
+        return executor.schedule_many(call, drawn, delays=delays, **options)
+
+    def _call_of(self, job: Callable[[Any], object], options: dict[str, Any]) -> tuple[Callable[[Any], object], Any]:
+        """Return what an executor calls for a job, and its options; for a kind of job both take an arrival."""
+        if not isinstance(job, Job):
+            return job, options
+        job.waits.note_priority(options.get("priority", 0))
+        return job.begin, {"name": job.name, **options, **{name: _of_key(options[name]) for name in _told(options)}}
+
+    def _offer(
+        self, executor: RateLimitedExecutor | Nodes, job: Callable[[Any], object], item: Any, /, **options: Any
+    ) -> None:
         node = executor.next() if isinstance(executor, Nodes) else executor
         try:
             node.schedule(job, item, **options)
@@ -469,9 +547,12 @@ class Simulation:
 
     # Helpers.
 
-    def _measure(self, executor: RateLimitedExecutor, options: dict[str, Any]) -> RateLimitedExecutor:
+    def _measure(
+        self, executor: RateLimitedExecutor, options: dict[str, Any], worker_price: float
+    ) -> RateLimitedExecutor:
         """Measure an executor that was created with some options."""
         source = self._add_source("executor", executor.name, executor, ("start_delay",))
+        source.worker_price = worker_price
         source.observer.observe(executor)
         if any(options.get(name) is not None for name in ("max_pending", "key_max_pending")):
             self._bounded.add(executor)
@@ -482,7 +563,7 @@ class Simulation:
             raise ValueError(f"name {name!r} is in use: every {kind} of a simulation needs a name of its own")
         source = ArrivalSource(len(self.sources) + 1, kind, name, subject, metrics)
         if kind == "executor":
-            source.observer = ExecutorObserver(self.loop.clock, source.meters["start_delay"])
+            source.observer = ExecutorObserver(self.loop.clock, source.meters["start_delay"], self.current)
         self.sources.append(source)
         if self._on_source is not None:
             self._on_source(source)
@@ -506,9 +587,18 @@ def _told(options: dict[str, Any]) -> list[str]:
     return [name for name in ("key", "cost") if callable(options.get(name))]
 
 
-def _of_key(option: Callable[[Any], Any]) -> Callable[[tuple[Any, float]], Any]:
-    """Return an option of a recorded arrival, which is its key and its duration."""
-    return lambda arrival: option(arrival[0])
+def _of_key(option: Callable[[Any], Any]) -> Callable[[Arrival], Any]:
+    """Return an option of an arrival for one of its key."""
+    return lambda arrival: option(arrival.key)
+
+
+def _worker_price(price: Any, options: dict[str, Any]) -> float:
+    found = number_of("worker_price", price)
+    if not 0 <= found < math.inf:
+        raise ValueError(f"worker_price must be >= 0 and finite, got {price!r}")
+    if found and options.get("max_concurrency") is None:
+        raise ValueError("worker_price needs max_concurrency, the number of workers that it is the price of")
+    return found
 
 
 class Nodes:

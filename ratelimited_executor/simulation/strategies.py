@@ -26,7 +26,7 @@ from ratelimited_executor.spread.keys import key_hash
 from ratelimited_executor.spread.slots import CycleSlots, reciprocal
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
     from fractions import Fraction
     from typing import Any
 
@@ -138,10 +138,10 @@ class SelfRescheduling(Strategy):
 
     def begin(self, sim: Simulation, executor: RateLimitedExecutor, accounts: Population) -> None:
         """Begin with all accounts at once, as after a deployment."""
-        cycle = accounts.period
+        cycle, lost = accounts.period, sim.stream("losses")
 
         def again(job: Job, account: int) -> None:
-            if sim.random.random() >= self.losses:
+            if lost.random() >= self.losses:
                 executor.schedule(job, account, delay=cycle)
 
         def follow(job: list[Job]) -> Any:
@@ -205,9 +205,9 @@ class RandomSpread(Strategy):
         cycle, keys = accounts.period, list(accounts)
         for make in (self.sync_job, self.sort_job):
             job = make(sim, accounts)
+            draw = sim.stream(f"times of {job.name}").random
 
-            def enqueue(job: Job = job) -> None:
-                draw = sim.random.random
+            def enqueue(job: Job = job, draw: Callable[[], float] = draw) -> None:
                 executor.schedule_many(job, keys, delays=[draw() * cycle for _ in keys])
 
             sim.every(cycle, enqueue)

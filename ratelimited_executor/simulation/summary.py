@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Self
+import math
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Self
 
 if TYPE_CHECKING:
     from ratelimited_executor._core.histogram import DurationHistogram
 
-__all__ = ["ExecutorSummary", "PopulationSummary", "Quantiles", "Summary"]
+__all__ = ["ExecutorSummary", "JobSummary", "ObjectiveSummary", "PopulationSummary", "Quantiles", "Summary"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +98,53 @@ class PopulationSummary:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ObjectiveSummary:
+    """How an objective was kept in a run.
+
+    Attributes:
+        percent: the percentage of the jobs that are to wait no longer than ``within``.
+        within: the longest wait, in seconds.
+        each: the period in which it is to hold, in seconds.
+        periods: the number of periods in which jobs started; the last one may be shorter.
+        missed: the number of periods in which it was missed.
+        worst: the wait at that percentage in the worst period, in seconds; at most 0.1 % too high.
+    """
+
+    percent: float
+    within: float
+    each: float
+    periods: int
+    missed: int
+    worst: float
+
+    @property
+    def is_kept(self) -> bool:
+        """True if it was kept in every period."""
+        return not self.missed
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobSummary:
+    """The figures of a kind of job in a run.
+
+    Attributes:
+        wait: the time from the due time of each attempt to its start.
+        execution_time: the durations.
+        wait_by_priority: the waits by priority, if jobs of several priorities arrived.
+        wait_by_key: the waits by key, with percentiles up to 2 % too high; empty if there were more than 1,000 keys.
+        objectives: how each objective was kept.
+        cost: what its calls cost, each attempt being one.
+    """
+
+    wait: Quantiles
+    execution_time: Quantiles
+    wait_by_priority: dict[int, Quantiles]
+    wait_by_key: dict[Any, Quantiles]
+    objectives: tuple[ObjectiveSummary, ...]
+    cost: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Summary:
     """The figures of a run.
 
@@ -105,12 +153,26 @@ class Summary:
         executors: the figures of each executor, by name.
         total: the figures of all executors together.
         populations: the figures of each population, by name.
+        jobs_by_kind: the figures of each kind of job, by name.
+        worker_cost: what the workers of all executors cost.
     """
 
     seconds: float
     executors: dict[str, ExecutorSummary]
     total: ExecutorSummary
     populations: dict[str, PopulationSummary]
+    jobs_by_kind: dict[str, JobSummary] = field(default_factory=dict)
+    worker_cost: float = 0.0
+
+    @property
+    def cost(self) -> float:
+        """What workers and calls cost together, in the unit of the prices that the scenario gives."""
+        return self.worker_cost + math.fsum(each.cost for each in self.jobs_by_kind.values())
+
+    @property
+    def is_objective_kept(self) -> bool:
+        """True if every objective was kept in every period."""
+        return all(each.is_kept for kind in self.jobs_by_kind.values() for each in kind.objectives)
 
     @property
     def jobs(self) -> int:

@@ -34,6 +34,7 @@ from ratelimited_executor.simulation.limits import (
 from ratelimited_executor.simulation.progress import InstantProgress
 from ratelimited_executor.simulation.recordings import read_recording
 from ratelimited_executor.simulation.simulation import Scenario
+from ratelimited_executor.simulation.waits import Objective
 from ratelimited_executor.spread.slots import CycleSlots
 
 if TYPE_CHECKING:
@@ -50,10 +51,21 @@ __all__ = ["TomlScenario", "load_toml"]
 
 _TOP: Final = frozenset({"name", "days", "interval", "executors", "populations", "jobs", "arrivals", "outages"})
 _EXECUTOR: Final = frozenset(
-    {"rate", "max_concurrency", "pacing", "nodes", "max_pending", "key_rate", "key_concurrency", "attempts"}
+    {
+        "rate",
+        "max_concurrency",
+        "pacing",
+        "nodes",
+        "max_pending",
+        "key_rate",
+        "key_concurrency",
+        "attempts",
+        "worker_price",
+    }
 )
 _POPULATION: Final = frozenset({"count", "period", "groups"})
-_JOB: Final = frozenset({"duration", "failures", "population", "is_sync", "then"})
+_JOB: Final = frozenset({"duration", "failures", "population", "is_sync", "then", "objectives", "price"})
+_OBJECTIVE: Final = frozenset({"within", "percent", "each"})
 _THEN: Final = frozenset({"job", "executor", "delay"})
 _ARRIVALS: Final = frozenset({"executor", "job", "population", "expires", "priority"})
 _KINDS: Final = {  # kinds of arrivals, and the further fields of each
@@ -202,6 +214,8 @@ class TomlScenario(Scenario):
             population=population,
             is_sync=is_sync,
             then=follow,
+            objectives=[_objective(each) for each in options.get("objectives", ())],
+            price=options.get("price", 0.0),
         )
 
     def _duration(self, found: Any) -> Distribution:
@@ -273,7 +287,7 @@ class TomlScenario(Scenario):
             over = _seconds("over", options.get("over", 0))
             items = [keys[number % len(keys)] for number in range(count)]
             delays = [at + over * number / count for number in range(count)]
-            executor.schedule_many(job, items, delays=delays, **terms)
+            sim.schedule_many(executor, job, items, delays=delays, **terms)
             return
         arrivals = self._arrivals(kind, options, job)
         sim.arrive(arrivals, executor, job, keys=None if population is None else list(population), **terms)
@@ -398,6 +412,13 @@ def _check_time_passes(first: str, tables: dict[str, Any], jobs: dict[str, Job])
             )
 
 
+def _objective(options: dict[str, Any]) -> Objective:
+    with _named("objectives"):
+        if "within" not in options:
+            raise ValueError("each must have within, the longest wait")
+        return Objective(**options)
+
+
 def _span(options: dict[str, Any]) -> tuple[float, float]:
     begin, end = (_seconds(each, options.get(each)) for each in ("begin", "end"))
     if begin >= end:
@@ -459,6 +480,12 @@ def _check_shape(table: dict[str, Any]) -> None:
             _check_keys(f"[{kind}.{key}]", options, known)
             if "then" in options:
                 _check_keys(f"[{kind}.{key}] then", options["then"], _THEN)
+            if not isinstance(options.get("objectives", []), list):
+                raise TypeError(
+                    f'[{kind}.{key}] objectives must be a list such as [{{within = "5s"}}], got {options["objectives"]!r}'
+                )
+            for each in options.get("objectives", ()):
+                _check_keys(f"[{kind}.{key}] objectives", each, _OBJECTIVE)
     if not table.get("executors"):
         raise ValueError("[executors] must have at least one executor, such as [executors.api]")
     for kind in ("arrivals", "outages"):

@@ -8,7 +8,7 @@ from ratelimited_executor import RateLimitedExecutor
 from ratelimited_executor.simulation.lasting import Lasting
 from ratelimited_executor.simulation.loop import SimulationLoop
 from ratelimited_executor.simulation.meters import Meter
-from ratelimited_executor.simulation.observer import ExecutorObserver
+from ratelimited_executor.simulation.observer import Current, ExecutorObserver
 
 
 @pytest.fixture
@@ -24,7 +24,7 @@ def test_running_time_is_the_sum_over_all_jobs(loop, job):
 
     async def main():
         meter = Meter(1, "start_delay")
-        observer = ExecutorObserver(loop.clock, meter)
+        observer = ExecutorObserver(loop.clock, meter, Current())
         async with RateLimitedExecutor("x") as executor:
             observer.observe(executor)
             handles = [executor.schedule(job, 2.0, delay=delay) for delay in (0, 1, 4)]
@@ -50,7 +50,7 @@ def test_jobs_are_measured_from_when_somebody_observes(loop):
         async with RateLimitedExecutor("x") as executor:
             executor.submit(Lasting, 3.0)
             await asyncio.sleep(1)
-            observer = ExecutorObserver(loop.clock, Meter(1, "start_delay"))
+            observer = ExecutorObserver(loop.clock, Meter(1, "start_delay"), Current())
             observer.observe(executor)
             await asyncio.sleep(1)
             return observer.running_seconds()

@@ -411,16 +411,18 @@ def test_samples_keep_each_value(tmp_path):
     )
 
 
-def test_samples_of_start_delays_have_no_key_of_another(tmp_path):
-    """Samples of start delays have no key: it is known only once the job is called."""
+def test_samples_of_start_delays_have_the_key_of_their_job(tmp_path):
+    """Samples of start delays have the key of their job; those of an executor have none, which runs any function."""
 
     def setup(sim):
         sim.executor("a", rate=1, pacing=Pacing.ON_TIME).schedule_many(sim.job("job", 1), ["a", "b", "c"])
 
     path = tmp_path / "run"
     run(setup, 60, samples=True, database=path)
-    rows = columns(path, "SELECT key FROM sample WHERE metric = 'start_delay' ORDER BY time")
-    assert rows in ([(None,)] * 3, [("a",), ("b",), ("c",)])
+    rows = columns(
+        path, "SELECT kind, key FROM sample JOIN source ON id = source WHERE metric = 'start_delay' ORDER BY kind, time"
+    )
+    assert [("executor", None)] * 3 + [("job", "a"), ("job", "b"), ("job", "c")] == rows
     assert [("a",), ("b",), ("c",)] == columns(
         path, "SELECT key FROM sample WHERE metric = 'execution_time' ORDER BY time"
     )

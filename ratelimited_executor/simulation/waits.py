@@ -1,0 +1,168 @@
+"""How long the jobs of a kind wait: by priority, by key, and against objectives that are to hold every day.
+
+A wait is the time from the due time of an attempt to its start.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from ratelimited_executor._core.durations import seconds_of
+from ratelimited_executor._core.histogram import DurationHistogram
+from ratelimited_executor._runtime.arguments import delay_of, number_of
+from ratelimited_executor.simulation.meters import GROWTH, new_histogram
+from ratelimited_executor.simulation.summary import JobSummary, ObjectiveSummary, Quantiles
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from ratelimited_executor._core.durations import DurationLike
+    from ratelimited_executor.simulation.meters import Meter
+
+__all__ = ["KEY_COUNT_MAX", "Objective", "Waits"]
+
+KEY_COUNT_MAX: Final = 1000  # of a kind with more keys, no waits by key are kept
+_KEY_GROWTH: Final = 1.02  # of the buckets of a key's histogram
+_ROUNDING: Final = GROWTH  # percentiles are at most that much too high
+
+
+class Objective:
+    """A service level objective: in every period, most jobs of a kind wait no longer than a time.
+
+    Args:
+        within: the longest wait, >= 0; a number of seconds, a timedelta or a str such as ``"5s"``.
+        percent: the percentage of the jobs that wait no longer: > 0 and < 100.
+        each: the period in which it is to hold, > 0; the last one of a run may be shorter.
+
+    Raises:
+        TypeError: if an argument has a wrong type.
+        ValueError: if an argument is out of range.
+
+    >>> Objective("5s", percent=99.9)
+    Objective(within=5, percent=99.9, each=86400)
+    """
+
+    __slots__ = ("each", "percent", "within")
+
+    def __init__(self, within: DurationLike, *, percent: float = 99.0, each: DurationLike = "1d") -> None:
+        self.within: Final = delay_of("within", within)
+        self.percent: Final = number_of("percent", percent)
+        self.each: Final = seconds_of("each", each)
+        if not 0 < self.percent < 100:
+            raise ValueError(f"percent must be > 0 and < 100, such as 99, got {percent!r}")
+
+    def __repr__(self) -> str:
+        return f"Objective(within={self.within:g}, percent={self.percent:g}, each={self.each:g})"
+
+
+@dataclass(slots=True)
+class _Record:
+    """An objective, and how it was kept so far."""
+
+    objective: Objective
+    current: DurationHistogram
+    end: float  # of the current period, in seconds since the start
+    periods: int = 0  # that have ended, and in which jobs started
+    missed: int = 0  # of these
+    worst: float = 0.0  # the largest percentile of a period
+
+    def end_period(self, time: float) -> None:
+        """End the current period, and begin the one of a time."""
+        each = self.objective.each
+        self.end = (math.floor(time / each) + 1) * each
+        self.periods, self.missed, self.worst = self._with_current()
+        self.current = new_histogram()
+
+    def sum_up(self) -> ObjectiveSummary:
+        """Return how it was kept, in the current period as well."""
+        periods, missed, worst = self._with_current()
+        objective = self.objective
+        return ObjectiveSummary(
+            percent=objective.percent,
+            within=objective.within,
+            each=objective.each,
+            periods=periods,
+            missed=missed,
+            worst=worst,
+        )
+
+    def _with_current(self) -> tuple[int, int, float]:
+        if not self.current.total:
+            return self.periods, self.missed, self.worst
+        found = self.current.quantile(self.objective.percent / 100)
+        is_missed = found > self.objective.within * _ROUNDING
+        return self.periods + 1, self.missed + is_missed, max(self.worst, found)
+
+
+class Waits:
+    """The waits of a kind of job.
+
+    Args:
+        meter: collects the waits of all jobs of the kind.
+        new_meter: makes the meter of a priority.
+        objectives: what is to be kept.
+    """
+
+    def __init__(self, meter: Meter, new_meter: Callable[[int], Meter], objectives: Sequence[Objective]) -> None:
+        self._meter = meter
+        self._new_meter = new_meter
+        self._first_priority: int | None = None
+        self._by_priority: dict[int, Meter] = {}
+        self._records = [_Record(each, new_histogram(), each.each) for each in objectives]
+        self._recent: dict[Any, list[float]] | None = defaultdict(list)  # by key, since they were last counted
+        self._by_key: dict[Any, DurationHistogram] = {}
+
+    def note_priority(self, priority: int) -> None:
+        """Record that jobs of a priority arrive; once there are two, their waits are kept by priority."""
+        if self._first_priority is None:
+            self._first_priority = priority
+        elif priority != self._first_priority:
+            for each in (self._first_priority, priority):
+                if each not in self._by_priority:
+                    self._by_priority[each] = self._new_meter(each)
+
+    def add(self, wait: float, key: Any, priority: int | None) -> None:
+        """Record that a job starts; its priority is None if it did not arrive by the simulation."""
+        self._meter.add(wait)
+        if self._recent is not None:
+            try:
+                self._recent[key].append(wait)
+            except TypeError:  # a key without a hash
+                self._recent = None
+        if self._by_priority and priority in self._by_priority:
+            self._by_priority[priority].add(wait)
+
+    def end_step(self, time: float) -> None:
+        """Count the waits of a step that ends now, before the meter forgets them."""
+        for record in self._records:
+            record.current.add_sorted(sorted(self._meter.values))
+            if time >= record.end:
+                record.end_period(time)
+        recent = self._recent
+        if not recent:
+            return
+        if len(recent) > KEY_COUNT_MAX or len(self._by_key.keys() | recent.keys()) > KEY_COUNT_MAX:
+            self._recent = None
+            self._by_key.clear()
+            return
+        for key, waits in recent.items():
+            if key not in self._by_key:
+                self._by_key[key] = DurationHistogram(_KEY_GROWTH)
+            self._by_key[key].add_sorted(sorted(waits))
+        recent.clear()
+
+    def sum_up(self, execution_time: DurationHistogram, price: float) -> JobSummary:
+        """Return the figures of the kind of job, up to the last step; the price is that of an attempt."""
+        return JobSummary(
+            wait=Quantiles.of(self._meter.histogram),
+            execution_time=Quantiles.of(execution_time),
+            wait_by_priority={
+                priority: Quantiles.of(meter.histogram) for priority, meter in sorted(self._by_priority.items())
+            },
+            wait_by_key={key: Quantiles.of(found) for key, found in self._by_key.items()},
+            objectives=tuple(record.sum_up() for record in self._records),
+            cost=price * execution_time.total,
+        )

@@ -1,0 +1,152 @@
+"""Waits of jobs are kept by kind, priority and key, and against objectives; workers and calls have their price."""
+
+import pytest
+
+from ratelimited_executor import Pacing, Retry
+from ratelimited_executor.simulation import JobFailedError, Objective, Regular, Scenario, simulate
+from ratelimited_executor.simulation.waits import KEY_COUNT_MAX
+
+HOUR = 1 / 24  # of a day
+
+
+class Made(Scenario):
+    """A scenario that is set up by a function."""
+
+    def __init__(self, setup):
+        self.setup = setup
+
+
+def run(setup, days=HOUR, **options):
+    return simulate(Made(setup), days=days, **options).summary
+
+
+def test_each_kind_has_its_own_waits():
+    """Kinds that share an executor have each their waits and durations."""
+
+    def setup(sim):
+        executor = sim.executor("api", max_concurrency=1, pacing=Pacing.ON_TIME)
+        long, short = sim.job("long", 10), sim.job("short", 1)
+        executor.schedule_many(long, [1])
+        executor.schedule_many(short, [1, 2])
+
+    kinds = run(setup).jobs_by_kind
+    assert ["long", "short"] == list(kinds)
+    assert (1, 0.0) == (kinds["long"].wait.count, kinds["long"].wait.most)
+    assert (2, 11.0) == (kinds["short"].wait.count, kinds["short"].wait.most)
+    assert (10.0, 1.0) == (kinds["long"].execution_time.mean, kinds["short"].execution_time.mean)
+
+
+def test_waits_are_kept_by_priority_where_there_are_several():
+    """Urgent jobs of a kind wait less than others; a kind with one priority has no waits by priority."""
+
+    def setup(sim):
+        executor = sim.executor("api", max_concurrency=1, pacing=Pacing.ON_TIME)
+        call, other = sim.job("call", 6), sim.job("other", 0.1)
+        sim.schedule_many(executor, call, range(20), priority=0)
+        sim.schedule_many(executor, call, range(20), priority=5)
+        sim.schedule_many(executor, other, range(3), priority=2)
+
+    kinds = run(setup).jobs_by_kind
+    by_priority = kinds["call"].wait_by_priority
+    assert {0: 20, 5: 20} == {priority: waits.count for priority, waits in by_priority.items()}
+    assert by_priority[5].p50 < by_priority[0].p50
+    assert max(by_priority[5].most, by_priority[0].most) == kinds["call"].wait.most
+    assert {} == kinds["other"].wait_by_priority
+
+
+def test_waits_are_kept_by_key():
+    """Each key has its waits; of a kind with too many keys none are kept."""
+
+    def setup(sim):
+        executor = sim.executor("api", max_concurrency=1, pacing=Pacing.ON_TIME)
+        executor.schedule_many(sim.job("few", 1), ["a", "b", "a"])
+        executor.schedule_many(sim.job("many", 0), range(KEY_COUNT_MAX + 1))
+        executor.schedule(sim.job("any", 0), {"without": "a hash"})
+
+    kinds = run(setup).jobs_by_kind
+    waits = kinds["few"].wait_by_key
+    assert {"a": 2, "b": 1} == {key: found.count for key, found in waits.items()}
+    assert (2.0, 1.0) == (waits["a"].most, waits["b"].most)
+    assert {} == kinds["many"].wait_by_key == kinds["any"].wait_by_key
+
+
+def test_every_attempt_has_a_wait():
+    """A retry waits from when it is due."""
+
+    def setup(sim):
+        executor = sim.executor("api", retry=Retry(3, on=(JobFailedError,)))
+        sim.schedule_many(executor, sim.job("call", 1, failures=1.0, price=0.5), ["a"])
+
+    call = run(setup).jobs_by_kind["call"]
+    assert (3, 1.5) == (call.wait.count, call.cost)
+
+
+def test_an_objective_holds_in_each_period():
+    """An objective is judged by each period alone: a bad hour is not made good by others."""
+
+    def setup(sim):
+        executor = sim.executor("api", max_concurrency=1, pacing=Pacing.ON_TIME)
+        call = sim.job("call", 1, objectives=[Objective("5s", each="1h"), Objective("5s", percent=50, each="1d")])
+        sim.arrive(Regular(0.1), executor, call)
+        sim.at("1h30m", lambda: executor.schedule_many(call, range(100)))
+
+    summary = run(setup, days=4 * HOUR)
+    hourly, daily = summary.jobs_by_kind["call"].objectives
+    assert (4, 1) == (hourly.periods, hourly.missed)
+    assert 90 < hourly.worst < 101
+    assert (1, 0) == (daily.periods, daily.missed)
+    assert (hourly.is_kept, daily.is_kept, summary.is_objective_kept) == (False, True, False)
+
+
+def test_an_objective_that_is_just_kept_is_kept():
+    """A wait of exactly the limit keeps it, although percentiles are rounded up."""
+
+    def setup(sim):
+        executor = sim.executor("api", max_concurrency=1, pacing=Pacing.ON_TIME)
+        executor.schedule_many(sim.job("call", 5.005, objectives=Objective(5.005)), [1, 2])
+
+    assert run(setup).is_objective_kept
+
+
+def test_workers_cost_by_the_hour_and_calls_by_price():
+    """The cost is that of workers, whether they work or not, and of calls."""
+
+    def setup(sim):
+        executor = sim.executor("api", max_concurrency=4, worker_price=0.25)
+        sim.fleet("nodes", 2, max_concurrency=3, worker_price=1)
+        executor.schedule_many(sim.job("call", 1, price=0.01), range(10))
+        sim.at("30m", lambda: setattr(executor, "max_concurrency", 8))
+
+    summary = run(setup)
+    assert summary.worker_cost == pytest.approx(0.25 * 6 + 2 * 3)
+    assert summary.cost == pytest.approx(summary.worker_cost + 0.1)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"within": -1}, "within must be >= 0"),
+        ({"within": "soon"}, "within"),
+        ({"within": 5, "percent": 100}, "percent must be > 0 and < 100, such as 99, got 100"),
+        ({"within": 5, "percent": 0}, "percent must be > 0 and < 100"),
+        ({"within": 5, "each": 0}, "each must be > 0"),
+    ],
+)
+def test_an_objective_that_cannot_be_is_refused(options, words):
+    """Each argument is checked, and named."""
+    with pytest.raises(ValueError, match=words):
+        Objective(**options)
+
+
+def test_prices_that_cannot_be_are_refused():
+    """A price of workers needs their number; no price is negative."""
+
+    def refused(options, words):
+        with pytest.raises((TypeError, ValueError), match=words):
+            run(lambda sim: sim.executor("api", **options))
+
+    refused({"worker_price": 1}, "worker_price needs max_concurrency")
+    refused({"worker_price": -1, "max_concurrency": 1}, "worker_price must be >= 0")
+    refused({"worker_price": "1", "max_concurrency": 1}, "worker_price must be a number")
+    with pytest.raises(ValueError, match="price must be >= 0"):
+        run(lambda sim: sim.job("call", 1, price=-1))
