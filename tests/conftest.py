@@ -17,6 +17,7 @@ import hypothesis
 import pytest
 
 from ratelimited_executor import kernel
+from ratelimited_executor.stores.tasks import looks
 
 from .core.world import CoreRecord, CountingCalendar
 from .helpers import check_accounting, extras
@@ -94,7 +95,8 @@ def calendar_class():
 
 @pytest.fixture(scope="session")
 def postgresql() -> Iterator[str]:
-    """A PostgreSQL server of our own, by the URL of its database."""
+    """A PostgreSQL server of our own, by the URL of its database; on a slow machine as well, each claim looks at all tasks."""
+    looks.LONG_US = 10**12
     folder = Path(tempfile.mkdtemp(prefix="postgresql-"))  # not below pytest's: another run closes that to other users
     server = new_server(folder / "data")
     server.start()

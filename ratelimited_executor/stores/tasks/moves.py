@@ -42,6 +42,7 @@ from ratelimited_executor.stores.tasks.unique import parts_of
 if TYPE_CHECKING:
     from ratelimited_executor._core.durable.pauses import Pause, PauseRow
     from ratelimited_executor._core.durable.tasks import BacklogRow, Claim, Duplicate, NewTask, TaskOutcome
+    from ratelimited_executor.stores.tasks.looks import Look
     from ratelimited_executor.stores.tasks.unique import HolderChange, UniquePart
 
 T = TypeVar("T")
@@ -192,8 +193,8 @@ def leave(now_us: int, owner: str) -> Moves[None]:
         yield from _give_back(now_us, [owner], lost_count=0)
 
 
-def claim(now_us: int, asked: Claim) -> Moves[Claims | None]:
-    """Claim due tasks."""
+def claim(now_us: int, asked: Claim, look: Look | None = None) -> Moves[Claims | None]:
+    """Claim due tasks, from the beginning on or where a look begins."""
     joined = yield "owner", [(asked.owner,)]
     if not joined:
         return None
@@ -201,8 +202,9 @@ def claim(now_us: int, asked: Claim) -> Moves[Claims | None]:
     pauses = None if text == "[]" else Pauses(json.loads(text), now_us)
     if pauses is not None:
         yield from _put_back(now_us, pauses)
-    yield "make_ready", [(asked.queue, now_us + asked.ahead_us, max(_BATCH, asked.count))]
-    yield "make_heads_ready", [(asked.queue, now_us, max(_BATCH, asked.count))]
+    since_us = _NEVER if look is None else look.due_us
+    yield "make_ready", [(asked.queue, now_us + asked.ahead_us, max(_BATCH, asked.count), since_us)]
+    yield "make_heads_ready", [(asked.queue, now_us, max(_BATCH, asked.count), since_us)]
     expired_count = yield from _delete_expired(now_us)
     if pauses is not None:
         if pauses.stops(asked.queue):
@@ -210,7 +212,7 @@ def claim(now_us: int, asked: Claim) -> Moves[Claims | None]:
         first = yield "ready_first", [(asked.queue, MOVED_MAX)]
         yield from _set_aside(first, DurableState.READY, asked.queue, pauses)
     if asked.turns is None:
-        found, is_more = yield from _claim_first(now_us, asked)
+        found, is_more = yield from _claim_first(now_us, asked, look)
     else:
         found, is_more = yield from in_turn(now_us, asked, asked.turns)
     if pauses is not None:  # of tasks behind the first ones
@@ -219,8 +221,8 @@ def claim(now_us: int, asked: Claim) -> Moves[Claims | None]:
         found = [row for row in found if row[0] not in late]
     next_in_us: int | None = 0
     if not is_more:
-        [(free_us,)] = yield "next_due", [(asked.queue,)]
-        [(head_us,)] = yield "next_head_due", [(asked.queue,)]
+        [(free_us,)] = yield "next_due", [(asked.queue, since_us)]
+        [(head_us,)] = yield "next_head_due", [(asked.queue, since_us)]
         times = [*([] if free_us is None else [free_us - asked.ahead_us]), *([] if head_us is None else [head_us])]
         next_in_us = max(0, min(times) - now_us) if times else None
     tasks = tuple(map(_claimed, found))
@@ -245,16 +247,27 @@ def _set_aside(tasks: Rows, state: DurableState, queue: str, pauses: Pauses) -> 
     return {number for numbers in held.values() for number in numbers}
 
 
-def _claim_first(now_us: int, asked: Claim) -> Moves[tuple[list[Any], bool]]:
+def _claim_first(now_us: int, asked: Claim, look: Look | None) -> Moves[tuple[list[Any], bool]]:
     """Claim tasks by priority and due time; return their rows, and True if there are more."""
     keys, functions = json.dumps(sorted(asked.full_keys)), json.dumps(sorted(asked.unknown))
     before_us = _NEVER if asked.before_us is None else now_us + asked.before_us
-    [(text, left_count)] = yield (
-        "claim",
-        [(asked.owner, asked.queue, asked.above, now_us, keys, functions, asked.count, before_us, asked.size)],
-    )
-    found = json.loads(text)
-    return found, len(found) >= asked.count or left_count > 0
+    if look is None or look.places is None:
+        terms = asked.owner, asked.queue, asked.above, now_us, keys, functions, asked.count, before_us, asked.size
+        [(text, left_count, *spent_us)] = yield "claim", [terms]
+        if look is not None:
+            [look.spent_us] = spent_us
+        found = json.loads(text)
+        return found, len(found) >= asked.count or left_count > 0
+    found = []
+    for priority, place in sorted(look.places.items(), reverse=True):
+        end_us = -_NEVER if priority > asked.above else before_us if priority == asked.above else _NEVER
+        room = asked.count - len(found)
+        terms = asked.owner, asked.queue, priority, now_us, keys, functions, room, end_us, asked.size
+        [(text, left_count, _)] = yield "claim_on", [(*terms, *place)]
+        found += json.loads(text)
+        if len(found) >= asked.count or left_count:
+            return found, True
+    return found, False
 
 
 def start(refs: Sequence[Ref]) -> Moves[list[bool]]:

@@ -13,7 +13,9 @@ import json
 import math
 import os
 import time
+from collections import defaultdict
 from contextlib import asynccontextmanager, contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from ratelimited_executor._core.durable.tasks import Durability
@@ -22,6 +24,7 @@ from ratelimited_executor.abc import TaskStore
 from ratelimited_executor.exceptions import StoreUnavailableError
 from ratelimited_executor.stores.postgres_driver import check_conninfo, check_text, driver_for, is_permanent
 from ratelimited_executor.stores.tasks import moves
+from ratelimited_executor.stores.tasks.looks import Looks
 from ratelimited_executor.stores.tasks.moves import Together
 from ratelimited_executor.stores.tasks.postgres_connections import (
     FAILED,
@@ -37,8 +40,9 @@ from ratelimited_executor.stores.tasks.statements import read_schema, read_state
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator, Sequence
 
-    from ratelimited_executor._core.durable.tasks import Duplicate, NewTask, TaskOutcome
+    from ratelimited_executor._core.durable.tasks import Claim, Claims, Duplicate, NewTask, TaskOutcome
     from ratelimited_executor.abc import Clock
+    from ratelimited_executor.stores.tasks.moves import Moves
     from ratelimited_executor.stores.tasks.sql import Program
 
 T = TypeVar("T")
@@ -54,6 +58,7 @@ _CONNECT_SECONDS: Final = 2.0  # ... and for one attempt of the pool: its own pa
 _NOTIFY_SECONDS: Final = 0.01  # between two NOTIFY of one process
 _NOTIFY_USER_SECONDS: Final = 0.1  # between two of them in transactions of users, whose commits take the lock
 _RECONNECT_SECONDS: Final = 1.0  # between two attempts to listen
+_US: Final = 1_000_000
 _CHANNEL: Final = "durable_tasks"
 _CANCELLED: Final = "cancelled"  # the payload of a notification that a claimed task was cancelled
 _GIVEN_UP: Final = ("40001", "40P01")  # serialization_failure, deadlock_detected
@@ -64,6 +69,12 @@ _IDLE_SECONDS: Final = 5  # within a transaction, as after its process has died;
 _VERSIONS: Final = "create table if not exists durable_schema (version integer not null, least integer not null)"
 _SCHEMA: Final = read_schema("postgres_schema.sql")
 _STATEMENTS: Final = read_statements("statements.sql", "postgres_statements.sql")
+_RANGE: Final = "priority >= $3 and (priority > $3 or due_us < $8)"
+assert _STATEMENTS["claim"].count(_RANGE) == 1
+# A claim of one priority from a place on: an index can begin there only if the priority is equal.
+_STATEMENTS["claim_on"] = _STATEMENTS["claim"].replace(
+    _RANGE, "priority = $3 and due_us < $8 and (due_us, number) >= ($10::bigint, $11::bigint)"
+)
 
 
 class PostgresStore(SQLStore, TaskStore):
@@ -97,6 +108,7 @@ class PostgresStore(SQLStore, TaskStore):
         self._notifier: asyncio.Task[None] | None = None
         self._told_by_user = -math.inf  # monotonic time of the last NOTIFY in a transaction of a user
         self._is_telling_cancel = False  # True if the next notification is of a claimed task that was cancelled
+        self._looks: defaultdict[str, Looks] = defaultdict(Looks)  # by queue
 
     def __repr__(self) -> str:
         return "PostgresStore(...)"  # conninfo may hold a password
@@ -173,6 +185,24 @@ class PostgresStore(SQLStore, TaskStore):
                 listener.cancel()
                 await asyncio.wait([listener])
             await asyncio.gather(*(pool.close() for pool in pools))
+
+    async def claim(self, claim: Claim) -> Claims | None:
+        looks = self._looks[claim.queue]
+        loop = asyncio.get_running_loop()
+        look = looks.begin(claim, loop.time())
+
+        def program(now_us: int) -> Moves[Claims | None]:
+            look.now_us = now_us
+            return moves.claim(now_us, claim, look)
+
+        found = await self._run(program, caller=Caller.RUNNER, is_durable=False)
+        if found is None:
+            return None
+        looks.end(claim, look, found, loop.time())
+        if look.places is None:
+            return found
+        full_us = max(0, round((looks.next_full - loop.time()) * _US))  # until it is seen what was not looked at
+        return replace(found, next_in_us=min(full_us, full_us if found.next_in_us is None else found.next_in_us))
 
     async def finish(self, outcomes: Sequence[TaskOutcome]) -> list[bool]:
         async with self._finishing:  # it may wait for a lane, and the runners' other calls need the other connections

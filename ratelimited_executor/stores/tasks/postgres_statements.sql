@@ -125,7 +125,8 @@ select coalesce(json_agg(
         lost_count, encode(saved, 'hex')
     )
     order by priority desc, due_us, number
-), '[]')::text, (select count(*) from fitting where not fits)
+), '[]')::text, (select count(*) from fitting where not fits),
+    round(extract(epoch from clock_timestamp() - statement_timestamp()) * 1000000)::bigint  -- that it took
 from claimed
 
 -- name: turn_keys
@@ -193,14 +194,14 @@ returning number
 
 -- name: make_ready
 with due as materialized (
-    select number as due_number from durable_tasks where queue = $1 and state = 0 and lane is null and due_us <= $2
+    select number as due_number from durable_tasks where queue = $1 and state = 0 and lane is null and due_us <= $2 and due_us >= $4
     order by due_us, number limit $3 for update skip locked
 )
 update durable_tasks set state = 1 where number = any(array(select due_number from due)) and state + 0 = 0
 
 -- name: make_heads_ready
 with due as materialized (
-    select number as due_number from durable_tasks where queue = $1 and state = 0 and lane is not null and due_us <= $2
+    select number as due_number from durable_tasks where queue = $1 and state = 0 and lane is not null and due_us <= $2 and due_us >= $4
     order by due_us, number limit $3 for update skip locked
 )
 update durable_tasks set state = 1 where number = any(array(select due_number from due)) and state + 0 = 0

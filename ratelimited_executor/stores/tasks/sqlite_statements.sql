@@ -135,12 +135,12 @@ returning number
 
 -- name: make_ready
 update durable_tasks set state = 1 where number in (
-    select number from durable_tasks where queue = $1 and state = 0 and lane is null and due_us <= $2 order by due_us, number limit $3
+    select number from durable_tasks where queue = $1 and state = 0 and lane is null and due_us <= $2 and due_us >= $4 order by due_us, number limit $3
 )
 
 -- name: make_heads_ready
 update durable_tasks set state = 1 where number in (
-    select number from durable_tasks where queue = $1 and state = 0 and lane is not null and due_us <= $2 order by due_us, number limit $3
+    select number from durable_tasks where queue = $1 and state = 0 and lane is not null and due_us <= $2 and due_us >= $4 order by due_us, number limit $3
 )
 
 -- name: clock

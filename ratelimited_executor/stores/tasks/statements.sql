@@ -95,10 +95,10 @@ where state = 1 and expires_us is not null and expires_us <= $1 order by expires
 delete from durable_tasks where number = $1 and state = 1 and expires_us <= $2 returning number
 
 -- name: next_due
-select min(due_us) from durable_tasks where queue = $1 and state = 0 and lane is null
+select min(due_us) from durable_tasks where queue = $1 and state = 0 and lane is null and due_us >= $2
 
 -- name: next_head_due
-select min(due_us) from durable_tasks where queue = $1 and state = 0 and lane is not null
+select min(due_us) from durable_tasks where queue = $1 and state = 0 and lane is not null and due_us >= $2
 
 -- name: level
 -- the next lower priority
