@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-__all__ = ["Arrival", "mixed"]
+__all__ = ["Arriving", "mixed"]
 
 _MASK: Final = (1 << 64) - 1
 _GOLDEN: Final = 0x9E3779B97F4A7C15
@@ -31,7 +31,7 @@ def mixed(luck: float, number: int) -> float:
     return ((bits ^ bits >> 31) >> 11) * 2.0**-53
 
 
-class Arrival:
+class Arriving:
     """A job that arrives: its key, and the numbers that were drawn for it.
 
     Args:

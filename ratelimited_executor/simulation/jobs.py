@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from ratelimited_executor._runtime.arguments import callable_of, delay_of, number_of
-from ratelimited_executor.simulation.chances import Arrival, mixed
+from ratelimited_executor.simulation.chances import Arriving, mixed
 from ratelimited_executor.simulation.distributions import Constant
 from ratelimited_executor.simulation.lasting import Lasting
 
@@ -46,10 +46,7 @@ class JobHost(Protocol):
         """Return a new stream of random numbers."""
         ...
 
-    @property
-    def current(self) -> Current:
-        """What happens now."""
-        ...
+    _current: Current
 
 
 class Job:
@@ -59,7 +56,7 @@ class Job:
     """
 
     _add_duration: Callable[[float], object]  # called with each duration
-    waits: Waits
+    _waits: Waits
 
     def __init__(
         self,
@@ -92,7 +89,7 @@ class Job:
         self._has_end = not (population is None and then is None and on_failure is None)
         self._outage_duration = outage_duration
         self._clock = simulation.loop.clock
-        self._current = simulation.current
+        self._current = simulation._current
         self._chance = simulation.stream(f"job {name}")
         self._luck = self._chance.random()  # of the kind, from which those of keys and of followers are derived
         self._number = self._chance.getrandbits(32)
@@ -105,9 +102,9 @@ class Job:
 
     # Jobs that arrive: what is random was drawn by then.
 
-    def draw(
+    def _drawn(
         self, keys: Iterable[Any], chance: Random, *, durations: Iterable[float] | None = None, priority: int = 0
-    ) -> list[Arrival]:
+    ) -> list[Arriving]:
         """Draw the random numbers of jobs that arrive.
 
         Args:
@@ -118,19 +115,19 @@ class Job:
         """
         luck = chance.random
         if durations is not None:
-            return [Arrival(key, seconds, luck(), priority) for key, seconds in zip(keys, durations, strict=True)]
+            return [Arriving(key, seconds, luck(), priority) for key, seconds in zip(keys, durations, strict=True)]
         draw = self.duration.draw
-        return [Arrival(key, draw(chance), luck(), priority) for key in keys]
+        return [Arriving(key, draw(chance), luck(), priority) for key in keys]
 
-    def follow(self, key: Any) -> Arrival:
+    def _following(self, key: Any) -> Arriving:
         """Draw the random numbers of a job that arrives now: by those of the job that has just ended, if one has."""
         cause = self._current.cause
         if cause is None:
-            return Arrival(key, self._draw(self._chance), self._chance.random(), 0)
+            return Arriving(key, self._draw(self._chance), self._chance.random(), 0)
         luck = mixed(cause, self._number)
-        return Arrival(key, self._quantile(mixed(luck, 0)), luck, 0)
+        return Arriving(key, self._quantile(mixed(luck, 0)), luck, 0)
 
-    def begin(self, arrival: Arrival) -> Lasting:
+    def _begin_arrival(self, arrival: Arriving) -> Lasting:
         """Begin an attempt of a job that has arrived."""
         seconds, luck = arrival.seconds, arrival.luck
         if attempt := arrival.attempts:
@@ -174,7 +171,7 @@ class Job:
         current.key = key
         if (wait := current.wait) is not None:
             current.wait = None
-            self.waits.add(wait, key, priority)
+            self._waits.add(wait, key, priority)
         is_failed = luck < (self._failures if self._fails is None else self._fails(key))
         population, member = self.population, None
         if population is not None:

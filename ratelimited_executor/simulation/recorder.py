@@ -229,7 +229,7 @@ class Recorder:
                     for interval in meters["sync_interval"].values
                 ]
             if source.kind == "job":
-                source.subject.waits.end_step(time)
+                source.subject._waits.end_step(time)
             for meter in source.meters.values():
                 quantiles = meter.take()
                 if quantiles is not None and is_written:
@@ -278,7 +278,7 @@ class Recorder:
             total=total,
             populations=populations,
             jobs_by_kind={
-                source.name: source.subject.waits.sum_up(
+                source.name: source.subject._waits.sum_up(
                     source.meters["execution_time"].histogram, source.subject.price
                 )
                 for source in self._simulation.sources
@@ -311,7 +311,9 @@ class Recorder:
         if self._keeps_samples:
             simulation = self._simulation
             for meter in source.meters.values():  # the key of a job is known only when it is called, after its start
-                meter.keep(self._write_sample, _no_key if source.kind == "executor" else lambda: simulation.current.key)
+                meter.keep(
+                    self._write_sample, _no_key if source.kind == "executor" else lambda: simulation._current.key
+                )
 
     def _write_sample(self, row: tuple[int, str, Any, float]) -> None:
         now = self._simulation.now

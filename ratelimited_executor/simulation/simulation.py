@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from ratelimited_executor._core.durations import DurationLike
     from ratelimited_executor._runtime.life.executor import RateLimitedExecutor
     from ratelimited_executor.simulation.arrivals import Arrivals
-    from ratelimited_executor.simulation.chances import Arrival
+    from ratelimited_executor.simulation.chances import Arriving
     from ratelimited_executor.simulation.distributions import Distribution
     from ratelimited_executor.spread.keys import Key
     from ratelimited_executor.spread.slots import CycleSlots
@@ -146,7 +146,6 @@ class Simulation:
         sources: the measured subjects.
         events: past events and known future ones, as (seconds, text).
         refused: arrivals for which there was no room, by executor, since the last sample.
-        current: what happens now.
         slots: the slots of cycles, as (population, name, slot, begin in seconds, keys, weight).
     """
 
@@ -159,7 +158,7 @@ class Simulation:
         self.refused: Counter[RateLimitedExecutor] = Counter()
         self.slots: list[tuple[Population, str, int, float, int, float]] = []
         self._bounded: set[RateLimitedExecutor] = set()  # those with a limit on pending jobs
-        self.current: Final = Current()
+        self._current = Current()
         self._seed = seed
         self._streams: Counter[str] = Counter()
         self._on_source: Callable[[ArrivalSource], None] | None = None
@@ -288,7 +287,7 @@ class Simulation:
                 "start_delay"
             ]
 
-        made.waits = Waits(meters["start_delay"], new_meter, wanted)
+        made._waits = Waits(meters["start_delay"], new_meter, wanted)
         return made
 
     # Events.
@@ -385,7 +384,7 @@ class Simulation:
                 count += len(times)
                 if isinstance(job, Job):
                     durations = None if recorded is None else recorded.durations_between(begin, begin + _CHUNK_SECONDS)
-                    found = job.draw(found, work, durations=durations, priority=priority)
+                    found = job._drawn(found, work, durations=durations, priority=priority)
                 if not is_bounded:
                     executor.schedule_many(call, found, delays=[time - begin for time in times], **options)
                 else:  # jobs scheduled ahead would take the room of waiting jobs
@@ -411,7 +410,7 @@ class Simulation:
             options: as for ``schedule``.
         """
         call, options = self._call_of(job, options)
-        self._offer(executor, call, job.follow(item) if isinstance(job, Job) else item, **options)
+        self._offer(executor, call, job._following(item) if isinstance(job, Job) else item, **options)
 
     def schedule_many(
         self,
@@ -433,15 +432,19 @@ class Simulation:
         """
         priority = options.get("priority", 0)
         call, options = self._call_of(job, options)
-        drawn = job.draw(keys, self.stream(f"jobs of a batch of {job.name}"), priority=priority)
+        drawn = job._drawn(keys, self.stream(f"jobs of a batch of {job.name}"), priority=priority)
         return executor.schedule_many(call, drawn, delays=delays, **options)
 
     def _call_of(self, job: Callable[[Any], object], options: dict[str, Any]) -> tuple[Callable[[Any], object], Any]:
         """Return what an executor calls for a job, and its options; for a kind of job both take an arrival."""
         if not isinstance(job, Job):
             return job, options
-        job.waits.note_priority(options.get("priority", 0))
-        return job.begin, {"name": job.name, **options, **{name: _of_key(options[name]) for name in _told(options)}}
+        job._waits.note_priority(options.get("priority", 0))
+        return job._begin_arrival, {
+            "name": job.name,
+            **options,
+            **{name: _of_key(options[name]) for name in _told(options)},
+        }
 
     def _offer(
         self, executor: RateLimitedExecutor | Nodes, job: Callable[[Any], object], item: Any, /, **options: Any
@@ -563,7 +566,7 @@ class Simulation:
             raise ValueError(f"name {name!r} is in use: every {kind} of a simulation needs a name of its own")
         source = ArrivalSource(len(self.sources) + 1, kind, name, subject, metrics)
         if kind == "executor":
-            source.observer = ExecutorObserver(self.loop.clock, source.meters["start_delay"], self.current)
+            source.observer = ExecutorObserver(self.loop.clock, source.meters["start_delay"], self._current)
         self.sources.append(source)
         if self._on_source is not None:
             self._on_source(source)
@@ -587,7 +590,7 @@ def _told(options: dict[str, Any]) -> list[str]:
     return [name for name in ("key", "cost") if callable(options.get(name))]
 
 
-def _of_key(option: Callable[[Any], Any]) -> Callable[[Arrival], Any]:
+def _of_key(option: Callable[[Any], Any]) -> Callable[[Arriving], Any]:
     """Return an option of an arrival for one of its key."""
     return lambda arrival: option(arrival.key)
 
