@@ -31,6 +31,7 @@ from ratelimited_executor.simulation.limits import (
     TOML_BYTES_MAX,
     check_most,
 )
+from ratelimited_executor.simulation.parameters import with_parameters
 from ratelimited_executor.simulation.progress import InstantProgress
 from ratelimited_executor.simulation.recordings import read_recording
 from ratelimited_executor.simulation.simulation import Scenario
@@ -38,7 +39,7 @@ from ratelimited_executor.simulation.waits import Objective
 from ratelimited_executor.spread.slots import CycleSlots
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Mapping
     from os import PathLike
 
     from ratelimited_executor.simulation.arrivals import Arrivals
@@ -49,7 +50,9 @@ if TYPE_CHECKING:
 
 __all__ = ["TomlScenario", "load_toml"]
 
-_TOP: Final = frozenset({"name", "days", "interval", "executors", "populations", "jobs", "arrivals", "outages"})
+_TOP: Final = frozenset(
+    {"name", "days", "interval", "parameters", "executors", "populations", "jobs", "arrivals", "outages"}
+)
 _EXECUTOR: Final = frozenset(
     {
         "rate",
@@ -79,8 +82,15 @@ _ALMOST_ONE: Final = math.nextafter(1.0, 0.0)
 _OUTAGE: Final = frozenset({"population", "group", "job", "begin", "end"})
 
 
-def load_toml(path: str | PathLike[str]) -> TomlScenario:
+def load_toml(
+    path: str | PathLike[str], parameters: Mapping[str, Any] | None = None, *, name: str | None = None
+) -> TomlScenario:
     """Read a scenario from a file.
+
+    Args:
+        path: the file.
+        parameters: values of its parameters, by name; the others have their usual values.
+        name: the name of the scenario, in place of the one in the file.
 
     Raises:
         FileNotFoundError: if the file does not exist.
@@ -91,7 +101,10 @@ def load_toml(path: str | PathLike[str]) -> TomlScenario:
         with file.open("rb") as stream:
             text = stream.read(TOML_BYTES_MAX + 1)
         check_most("a scenario", len(text), TOML_BYTES_MAX, "bytes")
-        return TomlScenario(_table_of(text.decode()), directory=file.parent, name=file.stem)
+        table = with_parameters(_table_of(text.decode()), parameters or {})
+        if name is not None:
+            table["name"] = name
+        return TomlScenario(table, directory=file.parent, name=file.stem)
     except tomllib.TOMLDecodeError as error:
         raise ValueError(f"{file} is not TOML: {error}") from None
     except RecursionError:
@@ -138,7 +151,7 @@ class TomlScenario(Scenario):
         self._table = table
         self._directory = directory
         self._name = str(table.get("name", name))
-        if not re.fullmatch(r"[\w][\w .-]*", self._name):
+        if not re.fullmatch(r"[\w][\w .,=/\[\]-]*", self._name):
             raise ValueError(f"name must be letters, digits, spaces, dots and dashes, got {self._name!r}")
         self.days = number_of("days", table.get("days", type(self).days))  # type: ignore[misc]  # for this instance
         self.interval = seconds_of("interval", table.get("interval", type(self).interval))  # type: ignore[misc]  # for this instance

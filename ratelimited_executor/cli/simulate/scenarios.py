@@ -17,7 +17,7 @@ from ratelimited_executor.cli.targets import load_object
 from ratelimited_executor.simulation import STRATEGIES, Scenario, load_toml
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
 __all__ = ["describe_error", "load_scenario", "load_scenarios", "strategies_text"]
 
@@ -73,10 +73,13 @@ def load_scenario(text: str, settings: Iterable[str] = ()) -> Scenario:
         text, own = match.groups()
     settings = [*settings, *own.split(",")] if own else list(settings)
     if text.endswith(".toml"):
-        if settings:
-            raise CommandError(f"--set is for scenarios in Python: change {text} itself")
         try:
-            return load_toml(text)
+            usual = load_toml(text)
+            if not settings:
+                return usual
+            kinds = {name: _kinds_of(value) for name, value in usual.parameters().get("parameters", {}).items()}
+            name = f"{usual.name}[{own}]" if own else None
+            return load_toml(text, _parse_settings(text, kinds, settings), name=name)
         except OSError as error:
             raise CommandError(f"{error.filename or text} cannot be read: {error.strerror or error}") from error
         except ValueError as error:
@@ -94,7 +97,7 @@ def load_scenario(text: str, settings: Iterable[str] = ()) -> Scenario:
         raise CommandError(f"{text} must be a subclass of ratelimited_executor.simulation.Scenario, it is {made!r}")
     if made.setup is Scenario.setup:
         raise CommandError(f"{text} must define setup(sim)")
-    options = _parse_settings(text, made, settings)
+    options = _parse_settings(text, _hints_of(made), settings)
     try:
         scenario: Scenario = made(**options)
         if own:
@@ -104,13 +107,23 @@ def load_scenario(text: str, settings: Iterable[str] = ()) -> Scenario:
         raise CommandError(f"{text}: {describe_error(error)}") from error
 
 
-def _parse_settings(text: str, made: type[Scenario], settings: Iterable[str]) -> dict[str, Any]:
-    """Read ``name=value`` by the types of the defaults."""
+def _kinds_of(value: Any) -> Any:
+    """Return the types that a parameter of a file may have: a rate of 5 may become one of "10/min"."""
+    return type(value) if isinstance(value, (bool, str)) else int | float | str
+
+
+def _hints_of(made: type[Scenario]) -> dict[str, Any]:
+    """Return the types of the parameters of a class."""
     known: dict[str, Any] = {field.name: field for field in fields(made)} if is_dataclass(made) else {}
     try:
         hints = get_type_hints(made)
     except Exception:  # noqa: BLE001  # a name imported only for type checkers, or not a type
         hints = {name: type(field.default) for name, field in known.items()}
+    return {name: hints.get(name, str) for name in known}
+
+
+def _parse_settings(text: str, known: Mapping[str, Any], settings: Iterable[str]) -> dict[str, Any]:
+    """Read ``name=value`` by the types of the known parameters."""
     options: dict[str, Any] = {}
     for setting in settings:
         name, equals, value = setting.partition("=")
@@ -119,7 +132,7 @@ def _parse_settings(text: str, made: type[Scenario], settings: Iterable[str]) ->
             raise CommandError(
                 f"--set must be name=value, with a parameter of {text} as the name ({there}), got {setting!r}"
             )
-        hint = hints.get(name, str)
+        hint = known[name]
         try:
             options[name] = _parse_value(value, hint)
         except ValueError as error:

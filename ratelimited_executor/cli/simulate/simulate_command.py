@@ -28,12 +28,13 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-    from ratelimited_executor.simulation import Comparison, Criterion, RunProgress, Scenario
+    from ratelimited_executor.simulation import Comparison, Criterion, JobSummary, RunProgress, Scenario
 
 __all__ = ["SimulateOptions", "run_simulations"]
 
 _PAGE = "report.html"
 _EXECUTOR_COUNT_MAX = 4  # with more executors, only the total is shown
+_KEY_LENGTH = 20  # of a key, as it is shown
 _SHOWN_SECONDS = 1e-4  # a shorter delay counts as none
 _DAY_SECONDS = 86_400.0
 
@@ -293,6 +294,13 @@ def _summary_table(result: RunResult) -> Table:
         table.add_row("queue depth, mean and most", f"{each.queue_depth_mean:,.1f}, {each.queue_depth_most:,}")
         table.add_row("start delay, p50, p99 and most", _spans(each.start_delay))
         table.add_row("evenness of the throughput", "none" if each.evenness is None else f"{each.evenness:.3f}")
+    for name, kind in summary.jobs_by_kind.items():
+        _add_kind(table, name, kind)
+    if summary.cost:
+        table.add_row("[bold]cost", "")
+        table.add_row("workers", f"{summary.worker_cost:,.2f}")
+        table.add_row("calls", f"{summary.cost - summary.worker_cost:,.2f}")
+        table.add_row("both", f"{summary.cost:,.2f}")
     for name, of in summary.populations.items():
         table.add_row(f"[bold]{escape(name)}", "")
         table.add_row("keys", f"{of.keys:,}")
@@ -303,6 +311,21 @@ def _summary_table(result: RunResult) -> Table:
         if of.outage_failures:
             table.add_row("failed by an outage", f"{of.outage_failures:,}")
     return table
+
+
+def _add_kind(table: Table, name: str, kind: JobSummary) -> None:
+    """Add the waits of a kind of job, and how its objectives were kept."""
+    table.add_row(f"[bold]{escape(name)}", "")
+    table.add_row("wait, p50, p99 and most", _spans(kind.wait))
+    for priority, waits in sorted(kind.wait_by_priority.items(), reverse=True):
+        table.add_row(f"of priority {priority}", _spans(waits))
+    if len(kind.wait_by_key) > 1:
+        key, worst = max(kind.wait_by_key.items(), key=lambda each: each[1].p99)
+        table.add_row(f"of the key that waited longest, {escape(str(key)[:_KEY_LENGTH])}", _spans(worst))
+    for each in kind.objectives:
+        kept = "kept" if each.is_kept else f"[red]missed in {each.missed} of {each.periods}[/]"
+        told = f"{each.percent:g} % within {format_duration(each.within)} in each {format_duration(each.each)}"
+        table.add_row(told, f"{kept}, at worst {_span(each.worst)}")
 
 
 def _comparison_table(comparison: Comparison, results: dict[str, RunResult]) -> Table:
