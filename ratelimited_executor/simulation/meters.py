@@ -93,6 +93,12 @@ class Meter:
         self._count()
         return self._counted
 
+    def forget(self) -> None:
+        """Forget all values of the run."""
+        self.values.clear()
+        self._gathered.clear()
+        self._counted = new_histogram()
+
     def _count(self) -> None:
         self._gathered.sort()
         self._counted.add_sorted(self._gathered)

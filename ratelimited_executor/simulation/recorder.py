@@ -60,6 +60,7 @@ class _Account:
 
     def __init__(self) -> None:
         self.tally = _Tally(*(0,) * len(_Tally._fields))
+        self.before = self.tally  # the counts of a warm-up
         self.executing = 0
         self.pending = 0
         self.refused = 0
@@ -94,6 +95,13 @@ class _Account:
         self._window_squares += self._window_done**2
         self._window_done = 0
 
+    def after(self) -> Self:
+        """Return an account that begins where this one ends."""
+        account = type(self)()
+        account.tally = account.before = self.tally
+        account.executing, account.pending, account.workers = self.executing, self.pending, self.workers
+        return account
+
     def sum_up(self, seconds: float, start_delay: DurationHistogram, executing_seconds: float) -> ExecutorSummary:
         """Sum up all steps.
 
@@ -102,7 +110,7 @@ class _Account:
             start_delay: the lateness of starts.
             executing_seconds: the total running time of coroutines.
         """
-        tally = self.tally
+        tally = _Tally(*map(int.__sub__, self.tally, self.before))
         evenness = None
         if self._window_count and self._window_squares:
             evenness = self._window_sum**2 / (self._window_count * self._window_squares)
@@ -151,6 +159,8 @@ class Recorder:
         self._writes_from = writes_from
         self._accounts: dict[ArrivalSource, _Account] = {}  # of executors
         self._total = _Account()
+        self._begin = 0.0  # seconds since the start from which on all is measured: the end of the warm-up
+        self._running_before: dict[ArrivalSource, float] = {}  # running time of the executors in the warm-up
         self._worker_cost = 0.0
         self._counters: Counter[tuple[str, str]] = Counter()  # of the whole run, by population and metric
         self._time = 0.0
@@ -238,6 +248,21 @@ class Recorder:
                 self._take_conflicts(source, time, is_written=is_written)
         self._time = time
 
+    def forget(self) -> None:
+        """Forget what was measured so far, at the end of a step: it was a warm-up. What is written stays."""
+        self._begin = self._time
+        self._worker_cost = 0.0
+        self._counters.clear()
+        self._accounts = {source: account.after() for source, account in self._accounts.items()}
+        self._total = self._total.after()
+        for source in self._simulation.sources:
+            for meter in source.meters.values():
+                meter.forget()
+            if source.kind == "job":
+                source.subject._waits.forget()
+            if source.kind == "executor":
+                self._running_before[source] = source.observer.running_seconds()
+
     def finish(self, values: dict[str, Any]) -> None:
         """Write the tables of the end of a run, in place of those of an earlier end."""
         database, simulation = self._database, self._simulation
@@ -263,17 +288,17 @@ class Recorder:
         for source, account in self._accounts.items():
             histogram = source.meters["start_delay"].histogram
             delays.merge(histogram)
-            seconds = source.observer.running_seconds()
+            seconds = source.observer.running_seconds() - self._running_before.get(source, 0.0)
             all_seconds += seconds
-            executors[source.name] = account.sum_up(self._time, histogram, seconds)
+            executors[source.name] = account.sum_up(self._time - self._begin, histogram, seconds)
         populations = {
             source.name: self._sum_up_population(source)
             for source in self._simulation.sources
             if source.kind == "population"
         }
-        total = self._total.sum_up(self._time, delays, all_seconds)
+        total = self._total.sum_up(self._time - self._begin, delays, all_seconds)
         return Summary(
-            seconds=self._time,
+            seconds=self._time - self._begin,
             executors=executors,
             total=total,
             populations=populations,

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any, Final
 
-from ratelimited_executor._runtime.arguments import number_of, seconds_of
+from ratelimited_executor._core.durations import format_duration
+from ratelimited_executor._runtime.arguments import delay_of, number_of, seconds_of
 from ratelimited_executor._runtime.log import LOGGER
 from ratelimited_executor.simulation.database import FORMAT, RunDatabase, as_json, run_files
 from ratelimited_executor.simulation.limits import DAYS_MAX, STEP_SECONDS_MIN, check_most
@@ -101,6 +102,7 @@ def simulate(
     step: DurationLike = 60.0,
     start: float = DEFAULT_START_WALL,
     samples: bool = False,
+    warm_up: DurationLike = 0.0,
     until_done: bool = False,
     database: str | os.PathLike[str] | None = None,
     resume: bool = False,
@@ -118,6 +120,7 @@ def simulate(
         step: the span over which values are summed up, > 0.
         start: epoch seconds at which the simulation begins; by default 2024-01-01T00:00:00Z.
         samples: True to write every single value.
+        warm_up: a span at the beginning that the summary leaves out, rounded up to a whole step; less than ``days``.
         until_done: True to stop once nothing is left to do, which may be before ``days`` have passed.
         database: the file to write, which must not exist; None writes none.
         resume: True to continue an interrupted run in its file, which must exist.
@@ -138,6 +141,9 @@ def simulate(
     width = seconds_of("step", step)
     if width < STEP_SECONDS_MIN:
         raise ValueError(f"step must be at least {STEP_SECONDS_MIN} s, got {step!r}")
+    warm = delay_of("warm_up", warm_up)
+    if warm >= total:
+        raise ValueError(f"warm_up must be shorter than the run, {format_duration(total)}, got {warm_up!r}")
     if isinstance(seed, bool) or not isinstance(seed, int):
         raise TypeError(f"seed must be an integer, got {seed!r}")
     if not 0 <= seed < 2**63:
@@ -155,8 +161,9 @@ def simulate(
         "start": number_of("start", start),
         "step": width,
         "is_sampled": int(samples),
+        **({"warm_up": warm} if warm else {}),
     }
-    run = _Run(scenario, properties, total=total, until_done=until_done, on_progress=on_progress)
+    run = _Run(scenario, properties, total=total, warm_up=warm, until_done=until_done, on_progress=on_progress)
     return run.go(database, resume=resume)
 
 
@@ -169,9 +176,11 @@ class _Run:
         properties: dict[str, Any],
         *,
         total: float,
+        warm_up: float,
         until_done: bool,
         on_progress: Callable[[RunProgress], object] | None,
     ) -> None:
+        self._warm_up = warm_up
         self._until_done = until_done
         self._last_time = 0.0
         self._scenario = scenario
@@ -276,6 +285,8 @@ class _Run:
                 self._look(simulation, recorder, begin, end)
             simulation.run_until(end)
             recorder.take(end)
+            if begin < self._warm_up <= end:
+                recorder.forget()
             jobs_before, jobs = self._jobs, recorder.jobs()
             if end == self._writes_from and jobs != self._jobs_before:
                 raise ValueError(

@@ -154,6 +154,14 @@ class Waits:
             self._by_key[key].add_sorted(sorted(waits))
         recent.clear()
 
+    def forget(self) -> None:
+        """Forget all waits: what was measured was a warm-up. The meters are forgotten by whoever has made them."""
+        for record in self._records:
+            record.periods = record.missed = 0
+            record.worst = 0.0
+            record.current = new_histogram()
+        self._by_key.clear()
+
     def sum_up(self, execution_time: DurationHistogram, price: float) -> JobSummary:
         """Return the figures of the kind of job, up to the last step; the price is that of an attempt."""
         return JobSummary(

@@ -150,3 +150,31 @@ def test_prices_that_cannot_be_are_refused():
     refused({"worker_price": "1", "max_concurrency": 1}, "worker_price must be a number")
     with pytest.raises(ValueError, match="price must be >= 0"):
         run(lambda sim: sim.job("call", 1, price=-1))
+
+
+def test_a_warm_up_is_left_out_of_the_summary():
+    """Counts, waits, costs and means are those after the warm-up; what runs and waits goes on."""
+
+    def setup(sim):
+        executor = sim.executor("api", max_concurrency=2, pacing=Pacing.ON_TIME, worker_price=1)
+        call = sim.job("call", 2, price=1, objectives=Objective("5s", each="30m"))
+        sim.arrive(Regular(0.5), executor, call)
+        executor.schedule_many(call, range(60))  # a backlog for a while
+
+    whole, warm = run(setup, days=2 * HOUR), run(setup, days=2 * HOUR, warm_up="30m")
+    assert (7200, 5400) == (whole.seconds, warm.seconds)
+    assert (3661, 2700) == (whole.total.started, warm.total.started)
+    assert warm.total.executing_mean == pytest.approx(1.0)
+    call = warm.jobs_by_kind["call"]
+    assert (2700, 0.0, 2700.0) == (call.wait.count, call.wait.most, call.cost)
+    assert call.execution_time.count == 2700
+    assert (3, 0) == (call.objectives[0].periods, call.objectives[0].missed)
+    assert whole.jobs_by_kind["call"].objectives[0].missed == 1
+    assert warm.worker_cost == pytest.approx(3.0)
+    assert warm.total.queue_depth_most == 0 < whole.total.queue_depth_most
+
+
+def test_a_warm_up_as_long_as_the_run_is_refused():
+    """Nothing would be left to measure."""
+    with pytest.raises(ValueError, match="warm_up must be shorter than the run, 1h, got '1h'"):
+        run(lambda sim: sim.executor("api"), warm_up="1h")

@@ -1,4 +1,4 @@
-"""``simulate`` and ``forecast``."""
+"""``simulate``, ``sweep`` and ``forecast``."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import click
 
 from ratelimited_executor.cli.commands.arguments import Duration, RateText, errors_as_usage
 
-__all__ = ["forecast", "simulate"]
+__all__ = ["forecast", "simulate", "sweep"]
 
 
 def _list_strategies(context: click.Context, _: click.Parameter, is_wanted: bool) -> None:
@@ -71,6 +71,71 @@ def simulate(**options: Any) -> None:
 
     with errors_as_usage():
         status = run_simulations(SimulateOptions(**options))
+    sys.exit(status)
+
+
+class _Part(click.ParamType[float]):
+    """A percentage such as ``5%``, or a part such as 0.05."""
+
+    name = "percent"
+
+    def convert(self, value: Any, parameter: click.Parameter | None, context: click.Context | None) -> float:
+        """Return the part."""
+        try:
+            part = float(value[:-1]) / 100 if str(value).endswith("%") else float(value)
+        except ValueError:
+            part = 0.0
+        if not 0 < part < 1:
+            self.fail(f"{value!r} is not a percentage such as 5%", parameter, context)
+        return part
+
+
+@click.command()
+@click.argument("scenario")
+@click.option(
+    "--set", "settings", multiple=True, required=True, metavar="NAME=VALUES",
+    help="The values of a parameter: workers=6..20, rate=5,10,20/s, share=0.1..0.5:0.1.",
+)  # fmt: skip
+@click.option(
+    "--days",
+    type=click.FloatRange(min=0, min_open=True),
+    help="The number of days to simulate; the scenario's own by default.",
+)
+@click.option(
+    "--warm-up", type=Duration(), default="0", help="A span at the beginning of each run that is not measured."
+)
+@click.option(
+    "--step", type=Duration(), default="1m", show_default=True, help="The interval over which values are aggregated."
+)
+@click.option(
+    "--seeds", type=click.IntRange(min=1), default=20, show_default=True,
+    help="Runs of each configuration; with --precision the largest number.",
+)  # fmt: skip
+@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="The seed of the first run.")
+@click.option("--precision", type=_Part(), help="Run until half the interval of the figure is below this: 5%.")
+@click.option("--figure", help="The figure to compare by, as the table of results names it.")
+@click.option("--jobs", type=click.IntRange(min=1), help="Runs at a time; one for each core by default.")
+@click.option(
+    "--output", type=click.Path(path_type=Path), metavar="DIR",
+    help="The directory for results and page; sweep-SCENARIO by default.",
+)  # fmt: skip
+@click.option("--force", is_flag=True, help="Overwrite existing output.")
+@click.option(
+    "--resume", is_flag=True, help="Continue an interrupted sweep, or a finished one with more values or seeds."
+)
+@click.option("-q", "--quiet", is_flag=True, help="Show no progress, only the results.")
+def sweep(**options: Any) -> None:
+    """Simulate a scenario with many settings, and name the cheapest that keeps its objectives.
+
+    SCENARIO is as for simulate; a TOML file has its parameters in [parameters]. Every configuration has the same traffic,
+    seed by seed, so that few runs tell them apart.
+
+    Exit status: 0 simulated; 1 no configuration keeps the objectives; 2 bad usage; 130 interrupted: --resume continues.
+    """
+    from ratelimited_executor.cli.simulate.sweep_command import SweepOptions, run_sweep  # noqa: PLC0415  # nothing else needs it
+
+    with errors_as_usage():
+        status = run_sweep(SweepOptions(**options))
     sys.exit(status)
 
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from ratelimited_executor.simulation import Comparison, Criterion, JobSummary, RunProgress, Scenario
 
-__all__ = ["SimulateOptions", "run_simulations"]
+__all__ = ["SimulateOptions", "file_name", "run_simulations", "stopping"]
 
 _PAGE = "report.html"
 _EXECUTOR_COUNT_MAX = 4  # with more executors, only the total is shown
@@ -79,15 +79,15 @@ def run_simulations(options: SimulateOptions, *, console: Console | None = None)
     if options.report:
         _check_extra()
     directory = options.output or Path(
-        f"simulation-{'comparison' if len(scenarios) > 1 else _file_name(scenarios[0].name)}"
+        f"simulation-{'comparison' if len(scenarios) > 1 else file_name(scenarios[0].name)}"
     )
     for scenario in scenarios:
-        if len(os.fsencode(_file_name(scenario.name))) > NAME_BYTES_MAX:
+        if len(os.fsencode(file_name(scenario.name))) > NAME_BYTES_MAX:
             raise CommandError(
                 f"the name of a scenario must have at most {NAME_BYTES_MAX} bytes, because its files have that name, got "
                 f"{scenario.name[:40]!r}..."
             )
-    files = {scenario.name: directory / f"{_file_name(scenario.name)}.sqlite3" for scenario in scenarios}
+    files = {scenario.name: directory / f"{file_name(scenario.name)}.sqlite3" for scenario in scenarios}
     if len(set(files.values())) < len(files):
         raise CommandError("two scenarios would have the same file: give one of them another name")
     _prepare(directory, list(files.values()), options)
@@ -123,7 +123,7 @@ def _run(
     scenario: Scenario, file: Path, options: SimulateOptions, console: Console, *, is_one_of_many: bool
 ) -> RunResult:
     resume = options.resume and file.exists()
-    with _stopping() as is_stopped, show_runs(console, scenario.name, is_quiet=options.quiet) as show:
+    with stopping() as is_stopped, show_runs(console, scenario.name, is_quiet=options.quiet) as show:
 
         def on_progress(progress: RunProgress) -> bool:
             show(progress.seconds, progress.total, describe_run(progress))
@@ -147,7 +147,7 @@ def _run(
 
 
 @contextmanager
-def _stopping() -> Iterator[Callable[[], bool]]:
+def stopping() -> Iterator[Callable[[], bool]]:
     """Treat SIGINT and SIGTERM as a request to stop after the step; the second one stops at once."""
     asked = 0
 
@@ -168,7 +168,7 @@ def _stopping() -> Iterator[Callable[[], bool]]:
 # Files.
 
 
-def _file_name(name: str) -> str:
+def file_name(name: str) -> str:
     """Return a file name that is valid on all systems."""
     return re.sub(r"[^\w.,=\[\] -]", "_", name)
 

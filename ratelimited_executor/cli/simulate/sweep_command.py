@@ -1,0 +1,238 @@
+"""``sweep`` from its options to its exit status: runs a scenario with many settings, and says which to choose."""
+
+from __future__ import annotations
+
+import csv
+import itertools
+import re
+from dataclasses import dataclass
+from decimal import Decimal, InvalidOperation
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from rich.markup import escape
+from rich.table import Table
+
+from ratelimited_executor.cli.exits import CommandError, ExitStatus
+from ratelimited_executor.cli.screen import console_of, print_line
+from ratelimited_executor.cli.simulate.progress import show_runs
+from ratelimited_executor.cli.simulate.scenarios import describe_error, load_scenario
+from ratelimited_executor.cli.simulate.simulate_command import file_name, stopping
+from ratelimited_executor.simulation.report.sweep_page import answer_of, interval_text, write_sweep_page
+from ratelimited_executor.simulation.sweeps import RUNS_MAX, Sweep, sweep
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from ratelimited_executor.simulation import Scenario
+    from ratelimited_executor.simulation.sweeps import SweepRun
+
+__all__ = ["SweepOptions", "grid_of", "run_sweep", "values_of"]
+
+_ROW_COUNT_MAX: Final = 40  # with more configurations, the table shows the frontier alone
+_RANGE: Final = re.compile(r"(?P<first>[\d.]*\d)\.\.(?P<last>[\d.]*\d)(?::(?P<step>[\d.]*\d))?(?P<unit>[^\d:]*.*)")
+_NUMBER: Final = re.compile(r"[\d.]+")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SweepOptions:
+    """The command line of ``sweep``, each option valid by itself."""
+
+    scenario: str
+    settings: tuple[str, ...] = ()
+    days: float | None = None
+    warm_up: float = 0.0
+    step: float = 60.0
+    seeds: int = 20
+    seed: int = 0
+    precision: float | None = None
+    figure: str | None = None
+    jobs: int | None = None
+    output: Path | None = None
+    force: bool = False
+    resume: bool = False
+    quiet: bool = False
+
+
+def run_sweep(options: SweepOptions, *, console: Console | None = None) -> ExitStatus:
+    """Run a scenario with all combinations of its settings.
+
+    Args:
+        options: the command line.
+        console: the output for progress and tables; standard output by default.
+
+    Returns:
+        DONE; FAILED if there are objectives, and no configuration keeps them; INTERRUPTED if a signal stopped it.
+
+    Raises:
+        CommandError: for an error that the user can correct.
+    """
+    console = console_of(console)
+    if options.resume and options.force:
+        raise CommandError("--resume continues an existing sweep, and --force removes it: give only one of them")
+    grid = grid_of(options.settings)
+    make = partial(_make, options.scenario)
+    make(**{name: values[0] for name, values in grid.items()})  # an error of the scenario is one of the command line
+    directory = options.output or Path(f"sweep-{file_name(Path(options.scenario.partition(':')[0]).stem)}")
+    results = _prepare(directory, options)
+    with stopping() as is_stopped, show_runs(console, "runs", is_quiet=options.quiet) as show:
+
+        def on_run(done: int, total: int, run: SweepRun) -> bool:
+            settings = ", ".join(f"{name}={value}" for name, value in run.settings.items())
+            show(done, total, f"{done:,} of {total:,}, the last with {settings}")
+            return is_stopped()
+
+        try:
+            found = sweep(
+                make,
+                grid,
+                days=options.days,
+                warm_up=options.warm_up,
+                step=options.step,
+                seeds=options.seeds,
+                first_seed=options.seed,
+                precision=options.precision,
+                figure=options.figure,
+                processes=options.jobs,
+                results=results,
+                on_run=on_run,
+            )
+        except CommandError:
+            raise
+        except (Exception, SystemExit) as error:  # the scenario's own code runs there, and may raise anything
+            where = "".join(f" ({note})" for note in getattr(error, "__notes__", ()))
+            raise CommandError(f"{describe_error(error)}{where}") from error
+    if options.figure is not None and options.figure not in found.figures:
+        raise CommandError(f"--figure must be one of {'; '.join(found.figures)}, got {options.figure!r}")
+    _print(console, found)
+    _write_csv(found, directory / "sweep.csv")
+    page = directory / "sweep.html"
+    write_sweep_page(found, page)
+    print_line(console, f"Page: {page}; figures of all configurations: {directory / 'sweep.csv'}; runs: {results}")
+    if not found.is_complete:
+        print_line(console, "Stopped. The same command with --resume goes on.")
+        return ExitStatus.INTERRUPTED
+    return ExitStatus.FAILED if found.has_objectives and found.cheapest is None else ExitStatus.DONE
+
+
+def grid_of(settings: tuple[str, ...]) -> dict[str, list[str]]:
+    """Return the values of each parameter.
+
+    >>> grid_of(("workers=6..8", "rate=5,10,20/s"))
+    {'workers': ['6', '7', '8'], 'rate': ['5/s', '10/s', '20/s']}
+    """
+    grid: dict[str, list[str]] = {}
+    for setting in settings:
+        name, equals, text = setting.partition("=")
+        if not (name and equals and text):
+            raise CommandError(f"--set must be name=values, such as workers=6..20 or rate=5,10,20/s, got {setting!r}")
+        if name in grid:
+            raise CommandError(f"--set {name} is given twice: write its values in one list, {name}=6,8,10..20")
+        grid[name] = values_of(name, text)
+    return grid
+
+
+def values_of(name: str, text: str) -> list[str]:
+    """Return the values of a list: numbers, texts, and ranges ``first..last`` or ``first..last:step``.
+
+    The unit of the last value is that of all numbers without one.
+
+    >>> values_of("rate", "1..2:0.5,5/min")
+    ['1/min', '1.5/min', '2/min', '5/min']
+    """
+    values: list[str] = []
+    for part in text.split(","):
+        match = _RANGE.fullmatch(part)
+        if match is None:
+            values.append(part)
+            continue
+        try:
+            first, last, step = (Decimal(match[each] or "1") for each in ("first", "last", "step"))
+        except InvalidOperation:
+            raise CommandError(f"--set {name}: a range is first..last or first..last:step, got {part!r}") from None
+        if step <= 0 or last < first or (last - first) / step > RUNS_MAX:
+            raise CommandError(
+                f"--set {name}: the range {part} must rise, by a step > 0, to at most {RUNS_MAX:,} values"
+            )
+        count = int((last - first) / step) + 1
+        values += [f"{(first + number * step).normalize():f}{match['unit']}" for number in range(count)]
+    if match := re.fullmatch(r"[\d.]+(\D.*)", values[-1]):
+        values = [value + match[1] if _NUMBER.fullmatch(value) else value for value in values]
+    if len(set(values)) < len(values):
+        raise CommandError(f"--set {name} has a value twice: {text}")
+    return values
+
+
+def _make(text: str, /, **settings: str) -> Scenario:
+    """Return a scenario; a function of a module, so that other processes can call it."""
+    return load_scenario(text, [f"{name}={value}" for name, value in settings.items()])
+
+
+def _prepare(directory: Path, options: SweepOptions) -> Path:
+    """Create the directory; return the file of runs."""
+    results = directory / "runs.jsonl"
+    if results.exists() and not (options.force or options.resume):
+        raise CommandError(
+            f"{results} already exists: --resume continues it, --force starts again, --output DIR writes elsewhere"
+        )
+    if options.resume and not results.exists():
+        raise CommandError(f"there is nothing to resume in {directory}")
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        if options.force:
+            results.unlink(missing_ok=True)
+    except OSError as error:
+        raise CommandError(f"--output: {error}") from error
+    return results
+
+
+# Tables.
+
+
+def _print(console: Console, found: Sweep) -> None:
+    there = [each for each in found.configurations if each.runs]
+    if not there:
+        return
+    chosen = found.cheapest
+    shown = there if len(there) <= _ROW_COUNT_MAX else found.frontier
+    names = list(found.grid)
+    table = Table(title=f"{found.scenario}: {len(there)} configurations, 95 % intervals", title_justify="left")
+    for name in names:
+        table.add_column(escape(name), justify="right")
+    if found.has_cost:
+        table.add_column("cost", justify="right")
+    table.add_column(found.figure, justify="right")
+    if found.has_objectives:
+        table.add_column("objectives kept", justify="right")
+    if chosen is not None and len(there) > 1:
+        table.add_column("difference, seed by seed", justify="right")
+    for each in shown:
+        cells = [escape(str(each.settings[name])) for name in names]
+        if found.has_cost:
+            cells.append(interval_text("cost", each.estimate("cost")))
+        cells.append(interval_text(found.figure, each.estimate(found.figure)))
+        if found.has_objectives:
+            cells.append(f"[{'green' if each.is_kept else 'red'}]{each.kept_count} of {len(each.runs)}[/]")
+        if chosen is not None and len(there) > 1:
+            apart = found.difference(each, chosen, found.figure)
+            cells.append("" if each is chosen else interval_text(found.figure, apart, is_signed=True))
+        table.add_row(*cells, style="bold" if each is chosen else None)
+    if len(shown) < len(there):
+        table.caption = (
+            f"Of {len(there)} configurations those that no other betters in cost and {found.figure} at once."
+        )
+    console.print(table)
+    print_line(console, answer_of(found))
+
+
+def _write_csv(found: Sweep, path: Path) -> None:
+    """Write the means of all figures, with half of their intervals."""
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file)
+        halves = itertools.chain.from_iterable((name, f"{name} ±") for name in found.figures)
+        writer.writerow([*found.grid, "runs", "objectives kept", *halves])
+        for each in found.configurations:
+            estimates = [each.estimate(name) for name in found.figures]
+            cells = itertools.chain.from_iterable((estimate.mean, estimate.half) for estimate in estimates)
+            writer.writerow([*each.settings.values(), len(each.runs), each.kept_count, *cells])

@@ -1,0 +1,486 @@
+"""Sweeps: a scenario with many settings, each with the same seeds, and which of them to choose.
+
+A seed is the same traffic whatever the settings (``chances.py``). So two settings are compared by the differences of their
+runs seed by seed, which vary far less than the runs themselves do. All intervals are Student's, at 95 %.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+import math
+import multiprocessing
+import os
+import signal
+import sys
+from collections import defaultdict
+from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from statistics import NormalDist, fmean, stdev
+from typing import TYPE_CHECKING, Any, Final, Self
+
+from ratelimited_executor._core.durations import format_duration
+from ratelimited_executor._runtime.arguments import callable_of, count_of, number_of
+from ratelimited_executor.simulation.database import as_json
+from ratelimited_executor.simulation.limits import SEEDS_MAX, check_most
+from ratelimited_executor.simulation.runs import simulate
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from concurrent.futures import Future
+    from multiprocessing.synchronize import Event
+
+    from ratelimited_executor._core.durations import DurationLike
+    from ratelimited_executor.simulation.runs import RunProgress
+    from ratelimited_executor.simulation.simulation import Scenario
+    from ratelimited_executor.simulation.summary import Summary
+
+__all__ = ["Configuration", "Estimate", "Sweep", "SweepRun", "sweep"]
+
+_FORMAT: Final = 1
+_FIRST_SEEDS: Final = 5  # before it is known how precise a figure is
+_PART: Final = 0.975
+_Z: Final = NormalDist().inv_cdf(_PART)
+RUNS_MAX: Final = 100_000
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """A mean over runs.
+
+    Attributes:
+        mean: the mean.
+        half: half the width of its interval at 95 %; infinite with a single run.
+        count: the number of runs.
+    """
+
+    mean: float
+    half: float
+    count: int
+
+    @classmethod
+    def of(cls, values: Sequence[float]) -> Self:
+        """Return the mean of independent values, with Student's interval."""
+        count = len(values)
+        if count < 2:
+            return cls(values[0] if values else math.nan, math.inf, count)
+        return cls(fmean(values), _student(count - 1) * stdev(values) / math.sqrt(count), count)
+
+    @property
+    def relative(self) -> float:
+        """Half the width of the interval as a part of the mean."""
+        return self.half / abs(self.mean) if self.mean else (0.0 if not self.half else math.inf)
+
+
+def _student(degrees: int) -> float:
+    """Return the 97.5th percentile of Student's distribution: exact for 1 and 2 degrees, else to a thousandth.
+
+    Source: Abramowitz and Stegun, Handbook of Mathematical Functions, 26.7.5.
+    """
+    if degrees == 1:
+        return math.tan(math.pi * (_PART - 0.5))
+    if degrees == 2:
+        return (2 * _PART - 1) * math.sqrt(2 / (4 * _PART * (1 - _PART)))
+    z, n = _Z, degrees
+    return z + math.fsum(
+        (
+            (z**3 + z) / (4 * n),
+            (5 * z**5 + 16 * z**3 + 3 * z) / (96 * n**2),
+            (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / (384 * n**3),
+            (79 * z**9 + 776 * z**7 + 1482 * z**5 - 1920 * z**3 - 945 * z) / (92160 * n**4),
+        )
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SweepRun:
+    """A run of a sweep.
+
+    Attributes:
+        settings: the values of the parameters.
+        seed: the seed.
+        figures: what was measured, by name; durations in seconds.
+        is_kept: True if every objective was kept.
+        digest: identifies the scenario with these settings.
+    """
+
+    settings: dict[str, Any]
+    seed: int
+    figures: dict[str, float]
+    is_kept: bool
+    digest: str
+
+
+@dataclass(slots=True)
+class Configuration:
+    """The runs with some settings.
+
+    Attributes:
+        settings: the values of the parameters, by name.
+        runs: the runs, by seed.
+    """
+
+    settings: dict[str, Any]
+    runs: dict[int, SweepRun] = field(default_factory=dict)
+
+    def values(self, figure: str) -> dict[int, float]:
+        """Return the values of a figure, by seed."""
+        return {seed: run.figures[figure] for seed, run in self.runs.items() if figure in run.figures}
+
+    def estimate(self, figure: str) -> Estimate:
+        """Return the mean of a figure."""
+        return Estimate.of(list(self.values(figure).values()))
+
+    @property
+    def kept_count(self) -> int:
+        """The number of runs in which every objective was kept."""
+        return sum(run.is_kept for run in self.runs.values())
+
+    @property
+    def is_kept(self) -> bool:
+        """True if every objective was kept in every run."""
+        return self.kept_count == len(self.runs) > 0
+
+    def __str__(self) -> str:
+        return ", ".join(f"{name}={value}" for name, value in self.settings.items()) or "as it is"
+
+
+class Sweep:
+    """The results of a sweep.
+
+    Attributes:
+        scenario: the name of the scenario.
+        grid: the values of each parameter.
+        configurations: all combinations of them, in the order of the grid.
+        figure: the name of the figure by which they are compared.
+        parameters: those of the scenario, with the first configuration.
+        is_complete: False if it was stopped.
+    """
+
+    def __init__(self, scenario: str, grid: Mapping[str, Sequence[Any]], figure: str | None) -> None:
+        self.scenario = scenario
+        self.grid = {name: list(values) for name, values in grid.items()}
+        self.configurations = [
+            Configuration(dict(zip(self.grid, values, strict=True)))
+            for values in itertools.product(*self.grid.values())
+        ]
+        self.parameters: dict[str, Any] = {}
+        self.is_complete = False
+        self._figure = figure
+
+    @property
+    def figure(self) -> str:
+        """The name of the figure by which the configurations are compared: the one asked for, or the first objective."""
+        return self._figure or next(iter(self.figures), "")
+
+    @property
+    def figures(self) -> list[str]:
+        """The names of all figures that were measured; that of the first objective, or the first wait, comes first."""
+        return list(
+            dict.fromkeys(name for each in self.configurations for run in each.runs.values() for name in run.figures)
+        )
+
+    @cached_property
+    def has_cost(self) -> bool:
+        """True if workers or calls have a price."""
+        return any(run.figures.get("cost") for each in self.configurations for run in each.runs.values())
+
+    @property
+    def has_objectives(self) -> bool:
+        """True if the scenario has objectives."""
+        return any(name.startswith(_WORST) for name in self.figures)
+
+    @property
+    def cheapest(self) -> Configuration | None:
+        """The configuration to choose: the cheapest that kept every objective in every run; None if none did.
+
+        Of those that cost no more within the interval of the difference, it is the one with the least figure. Without
+        prices, it is the first that kept them in the order of the grid.
+        """
+        kept = [each for each in self.configurations if each.is_kept]
+        if not kept or not self.has_cost:
+            return kept[0] if kept else None
+        least = min(kept, key=lambda each: each.estimate("cost").mean)
+        extra = {id(each): self.difference(each, least, "cost") for each in kept}
+        equal = [each for each in kept if extra[id(each)].count > 1 and extra[id(each)].mean <= extra[id(each)].half]
+        return min(equal, key=lambda each: each.estimate(self.figure).mean, default=least)
+
+    @property
+    def frontier(self) -> list[Configuration]:
+        """The configurations that no other betters in cost and figure at once, the cheapest first."""
+        found: list[Configuration] = []
+        least = math.inf
+        there = [each for each in self.configurations if each.runs]
+        for each in sorted(there, key=lambda each: (each.estimate("cost").mean, each.estimate(self.figure).mean)):
+            if (mean := each.estimate(self.figure).mean) < least:
+                least = mean
+                found.append(each)
+        return found
+
+    def difference(self, one: Configuration, other: Configuration, figure: str) -> Estimate:
+        """Return by how much a figure of one configuration is larger than that of another, seed by seed."""
+        theirs = other.values(figure)
+        return Estimate.of([value - theirs[seed] for seed, value in one.values(figure).items() if seed in theirs])
+
+
+_WORST: Final = "worst wait of "
+
+
+def figures_of(summary: Summary) -> dict[str, float]:
+    """Return the figures of a run, those of objectives first."""
+    figures: dict[str, float] = {}
+    for name, kind in summary.jobs_by_kind.items():
+        for each in kind.objectives:
+            figures[f"{_WORST}{name}, {each.percent:g} % in each {format_duration(each.each)}"] = each.worst
+    for name, kind in summary.jobs_by_kind.items():
+        waits = kind.wait
+        for what, value in (("p99", waits.p99), ("mean", waits.mean), ("p50", waits.p50), ("p90", waits.p90)):
+            figures[f"wait of {name}, {what}"] = value
+    for name, of in summary.populations.items():
+        figures[f"sync delay of {name}, p99"] = of.sync_delay.p99
+        figures[f"overdue keys of {name}"] = of.overdue
+        figures[f"lock conflicts of {name}"] = of.lock_conflicts
+    total = summary.total
+    figures["cost"] = summary.cost
+    figures["jobs done"] = total.done
+    figures["jobs failed"] = total.failed
+    figures["queue depth, mean"] = total.queue_depth_mean
+    figures["queue depth, most"] = total.queue_depth_most
+    figures["executing, mean"] = total.executing_mean
+    return figures
+
+
+def sweep(
+    make: Callable[..., Scenario],
+    grid: Mapping[str, Sequence[Any]],
+    *,
+    days: float | None = None,
+    warm_up: DurationLike = 0.0,
+    step: DurationLike = 60.0,
+    seeds: int = 20,
+    first_seed: int = 0,
+    precision: float | None = None,
+    figure: str | None = None,
+    processes: int | None = None,
+    results: str | os.PathLike[str] | None = None,
+    on_run: Callable[[int, int, SweepRun], object] | None = None,
+) -> Sweep:
+    """Run a scenario with all combinations of some settings, each with several seeds, in several processes.
+
+    Args:
+        make: returns the scenario for settings, which are passed by name, such as its class. Where processes cannot be
+            forked it must be importable, as for every pool of processes.
+        grid: the values of each parameter to vary, by name.
+        days: the days to simulate; those of the scenario if None.
+        warm_up: a span at the beginning of each run that is not measured.
+        step: the span over which values are summed up.
+        seeds: the number of runs of each configuration, >= 1; with ``precision`` the largest one.
+        first_seed: the seed of the first run; the others have the seeds that follow.
+        precision: the interval that is wanted for the figure, as a part of its mean, such as 0.05: a configuration gets
+            more runs, from five on, until half the width of its interval is that small.
+        figure: the name of the figure by which configurations are compared, as in ``Sweep.figures``; None for the first.
+        processes: how many run at a time; None for one on each core.
+        results: a file to which each run is added; runs that it holds already are not repeated.
+        on_run: called after each run, with the number of runs so far, the number planned, and the run; it may return
+            True to stop.
+
+    Raises:
+        TypeError: if an argument has a wrong type.
+        ValueError: if an argument is out of range; if the file holds runs of another scenario.
+        Exception: any error of the scenario, with a note that names the settings and the seed.
+    """
+    callable_of("make", make)
+    count = count_of("seeds", seeds, least=1)
+    check_most("seeds", count, SEEDS_MAX, "runs")
+    if precision is not None and not 0 < number_of("precision", precision) < 1:
+        raise ValueError(f"precision must be a part of the figure, > 0 and < 1 such as 0.05, got {precision!r}")
+    for name, values in grid.items():
+        if isinstance(values, (str, bytes)) or not len(values):
+            raise ValueError(f"grid must have at least one value of {name}, in a list, got {values!r}")
+    check_most("grid", math.prod(map(len, grid.values())) * count, RUNS_MAX, "runs")
+    made = {}
+    found = Sweep("", grid, figure)
+    for each in found.configurations:
+        scenario = make(**each.settings)
+        found.scenario = found.scenario or scenario.name
+        found.parameters = found.parameters or scenario.parameters()
+        made[str(each)] = _digest(scenario)
+    options = {"days": days, "warm_up": warm_up, "step": step}
+    file = _Results(results, {name: str(value) for name, value in options.items()})
+    for each in found.configurations:
+        each.runs.update(file.take(each.settings, made[str(each)]))
+    workers = processes if processes is None else count_of("processes", processes, least=1)
+    with file, _pool(workers) as run:
+        found.is_complete = _run_all(found, count, first_seed, precision, run, make, options, file, on_run)
+    return found
+
+
+def _run_all(
+    found: Sweep,
+    count: int,
+    first_seed: int,
+    precision: float | None,
+    run: Callable[..., Future[SweepRun]],
+    make: Callable[..., Scenario],
+    options: dict[str, Any],
+    file: _Results,
+    on_run: Callable[[int, int, SweepRun], object] | None,
+) -> bool:
+    """Run what is missing; return False if it was stopped."""
+    wanted = count if precision is None else min(count, _FIRST_SEEDS)
+    while True:
+        missing = [
+            (each, seed)
+            for seed in range(first_seed, first_seed + wanted)  # all configurations with one seed, then with the next
+            for each in found.configurations
+            if seed not in each.runs
+            and (wanted <= _FIRST_SEEDS or precision is None or _is_vague(found, each, precision))
+        ]
+        done = sum(len(each.runs) for each in found.configurations)
+        total = done + len(missing)
+        running: dict[Future[SweepRun], Configuration] = {}
+        ahead = iter(missing)
+        while True:
+            for each, seed in itertools.islice(ahead, _AHEAD - len(running)):
+                running[run(make, each.settings, seed, options)] = each
+            if not running:
+                break
+            for future in wait(running, return_when=FIRST_COMPLETED).done:
+                each = running.pop(future)
+                ended = future.result()
+                each.runs[ended.seed] = ended
+                file.add(ended)
+                done += 1
+                if on_run is not None and on_run(done, total, ended) is True:
+                    return False
+        if wanted >= count or precision is None:
+            return True
+        wanted = min(count, wanted + _FIRST_SEEDS)
+        if not any(_is_vague(found, each, precision) for each in found.configurations):
+            return True
+
+
+_AHEAD: Final = 64  # runs that are handed to the pool at a time
+
+
+def _is_vague(found: Sweep, each: Configuration, precision: float) -> bool:
+    return each.estimate(found.figure).relative > precision
+
+
+# In the processes.
+
+_stop: Event | None = None
+
+
+def _begin_worker(stop: Event) -> None:
+    """Leave signals to the first process, which ends the others."""
+    global _stop  # noqa: PLW0603  # what a process of the pool has is its module
+    _stop = stop
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+def _run_one(make: Callable[..., Scenario], settings: dict[str, Any], seed: int, options: dict[str, Any]) -> SweepRun:
+    """Run a scenario once."""
+
+    def on_progress(_: RunProgress) -> bool:
+        return _stop is not None and _stop.is_set()
+
+    try:
+        scenario = make(**settings)
+        digest = _digest(scenario)
+        summary = simulate(scenario, seed=seed, on_progress=on_progress, **options).summary
+    except Exception as error:
+        error.add_note(f"in the run with {Configuration(settings)}, seed {seed}")
+        raise
+    return SweepRun(
+        settings=settings,
+        seed=seed,
+        figures=figures_of(summary),
+        is_kept=summary.is_objective_kept,
+        digest=digest,
+    )
+
+
+@contextmanager
+def _pool(processes: int | None) -> Iterator[Callable[..., Future[SweepRun]]]:
+    """Yield a function that starts a run in a process; at the end runs that have not ended are stopped."""
+    context = multiprocessing.get_context("fork" if sys.platform == "linux" else "spawn")
+    stop = context.Event()
+    pool = ProcessPoolExecutor(processes or _core_count(), context, _begin_worker, (stop,))
+    try:
+        yield lambda *run: pool.submit(_run_one, *run)
+    finally:
+        stop.set()
+        pool.shutdown(cancel_futures=True)
+
+
+def _core_count() -> int:
+    with suppress(AttributeError):  # not on every system
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+# Results.
+
+
+def _digest(scenario: Scenario) -> str:
+    """Return what identifies a scenario with its parameters."""
+    return hashlib.sha256(as_json([scenario.name, scenario.parameters()]).encode()).hexdigest()[:16]
+
+
+class _Results:
+    """The file of runs, one JSON value a line: its options first."""
+
+    def __init__(self, path: str | os.PathLike[str] | None, options: dict[str, str]) -> None:
+        self._path = None if path is None else Path(path)
+        self._runs: defaultdict[str, list[SweepRun]] = defaultdict(list)
+        self._file: Any = None
+        self._is_cut = False
+        head = {"format": _FORMAT, **options}
+        if self._path is None:
+            return
+        if not self._path.exists():
+            self._path.write_text(json.dumps(head) + "\n", encoding="utf-8")
+            return
+        text = self._path.read_text(encoding="utf-8")
+        self._is_cut = not text.endswith("\n")  # by the end of a process
+        first, *lines = text.splitlines()
+        if (there := json.loads(first)) != head:
+            raise ValueError(
+                f"{self._path} holds runs with other options, {there}, and not {head}: give another file, or the same options"
+            )
+        for line in lines:
+            with suppress(json.JSONDecodeError):  # a line that was cut
+                run = SweepRun(**json.loads(line))
+                self._runs[str(Configuration(run.settings))].append(run)
+
+    def take(self, settings: dict[str, Any], digest: str) -> Iterable[tuple[int, SweepRun]]:
+        """Return the runs with some settings, by seed."""
+        runs = self._runs[str(Configuration(settings))]
+        if any(run.digest != digest for run in runs):
+            raise ValueError(
+                f"{self._path} holds runs of another scenario, or of this one before it was changed: give another file"
+            )
+        return [(run.seed, run) for run in runs]
+
+    def add(self, run: SweepRun) -> None:
+        """Write a run."""
+        if self._file is not None:
+            line = {name: getattr(run, name) for name in SweepRun.__slots__}
+            self._file.write(json.dumps(line, default=str) + "\n")
+            self._file.flush()
+
+    def __enter__(self) -> Self:
+        if self._path is not None:
+            self._file = self._path.open("a", encoding="utf-8")
+            if self._is_cut:
+                self._file.write("\n")
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self._file is not None:
+            self._file.close()
