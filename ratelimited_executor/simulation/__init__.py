@@ -34,6 +34,7 @@ from ratelimited_executor.simulation.summary import (
     Quantiles,
     Summary,
 )
+from ratelimited_executor.simulation.sweeps import Configuration, Estimate, Sweep, SweepRun, sweep
 from ratelimited_executor.simulation.toml import TomlScenario, load_toml
 from ratelimited_executor.simulation.waits import Objective
 
@@ -43,10 +44,12 @@ __all__ = [
     "Arrivals",
     "Calls",
     "Comparison",
+    "Configuration",
     "Constant",
     "Criterion",
     "Daily",
     "Distribution",
+    "Estimate",
     "ExecutorSummary",
     "Exponential",
     "Forecast",
@@ -73,6 +76,8 @@ __all__ = [
     "Scenario",
     "Simulation",
     "Summary",
+    "Sweep",
+    "SweepRun",
     "TomlScenario",
     "compare",
     "forecast",
@@ -81,5 +86,6 @@ __all__ = [
     "read_csv",
     "read_recording",
     "simulate",
+    "sweep",
     "write_report",
 ]

@@ -101,9 +101,7 @@ class _Part(click.ParamType[float]):
     type=click.FloatRange(min=0, min_open=True),
     help="The number of days to simulate; the scenario's own by default.",
 )
-@click.option(
-    "--warm-up", type=Duration(), default="0", help="A span at the beginning of each run that is not measured."
-)
+@click.option("--warm-up", type=Duration(), help="A span at the beginning of each run that is not measured.")
 @click.option(
     "--step", type=Duration(), default="1m", show_default=True, help="The interval over which values are aggregated."
 )

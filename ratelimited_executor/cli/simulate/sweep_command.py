@@ -42,7 +42,7 @@ class SweepOptions:
     scenario: str
     settings: tuple[str, ...] = ()
     days: float | None = None
-    warm_up: float = 0.0
+    warm_up: float | None = None
     step: float = 60.0
     seeds: int = 20
     seed: int = 0
@@ -88,7 +88,7 @@ def run_sweep(options: SweepOptions, *, console: Console | None = None) -> ExitS
                 make,
                 grid,
                 days=options.days,
-                warm_up=options.warm_up,
+                warm_up=options.warm_up or 0.0,
                 step=options.step,
                 seeds=options.seeds,
                 first_seed=options.seed,
@@ -157,7 +157,7 @@ def values_of(name: str, text: str) -> list[str]:
             )
         count = int((last - first) / step) + 1
         values += [f"{(first + number * step).normalize():f}{match['unit']}" for number in range(count)]
-    if match := re.fullmatch(r"[\d.]+(\D.*)", values[-1]):
+    if match := re.fullmatch(r"[\d.]+([^\d.].*)", values[-1]):
         values = [value + match[1] if _NUMBER.fullmatch(value) else value for value in values]
     if len(set(values)) < len(values):
         raise CommandError(f"--set {name} has a value twice: {text}")

@@ -1,0 +1,197 @@
+"""The command ``sweep``: what it reads, runs, shows and writes, and how it goes on after an interruption."""
+
+import csv
+import io
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+from click.testing import CliRunner
+from rich.console import Console
+
+from ratelimited_executor.cli.commands import cli
+from ratelimited_executor.cli.exits import CommandError, ExitStatus
+from ratelimited_executor.cli.simulate.sweep_command import SweepOptions, grid_of, run_sweep, values_of
+
+from ..refusals import assert_refused
+
+FILE = """
+name = "hub"
+days = 0.02
+[parameters]
+workers = 8
+rate = 5
+[executors.api]
+rate = "{rate}"
+max_concurrency = "{workers}"
+worker_price = 0.4
+[jobs.charge]
+duration = {mean = 1.5, p90 = 3}
+objectives = [{within = "5s"}]
+[[arrivals]]
+executor = "api"
+job = "charge"
+rate = 2
+"""
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """An own folder with a scenario file."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "hub.toml").write_text(FILE)
+    return tmp_path
+
+
+def play(*settings, **options):
+    """Run the command; return its exit status and its output."""
+    console = Console(file=io.StringIO(), width=200)
+    status = run_sweep(
+        SweepOptions(scenario="hub.toml", settings=settings, jobs=1, quiet=True, **options), console=console
+    )
+    return status, console.file.getvalue()
+
+
+def test_the_cheapest_that_keeps_its_objectives_is_named(folder):
+    """The table has each configuration with its cost, figure and differences, and the answer stands below."""
+    status, text = play("workers=2,6,8", "rate=3,5/s", seeds=3)
+    assert ExitStatus.DONE == status
+    assert "hub: 6 configurations" in text
+    assert 5 == len(re.findall(r"[+-][\d.hms ]+ ± ", text))
+    assert re.search(
+        r"The cheapest configuration that keeps every objective in all of its 3 runs: workers=6, rate=", text
+    )
+    rows = list(csv.DictReader((folder / "sweep-hub" / "sweep.csv").read_text().splitlines()))
+    assert [("2", "3/s"), ("2", "5/s")] == [(row["workers"], row["rate"]) for row in rows[:2]]
+    assert ("3", "0", "3") == (rows[0]["runs"], rows[0]["objectives kept"], rows[-1]["objectives kept"])
+    assert float(rows[0]["wait of charge, p99"]) > 5
+    page = (folder / "sweep-hub" / "sweep.html").read_text()
+    assert "Which settings of hub keep its objectives at the least cost?" in page
+
+
+def test_no_configuration_may_do(folder):
+    """If none keeps its objectives, that is the answer and the exit status."""
+    status, text = play("workers=1,2", seeds=2)
+    assert ExitStatus.FAILED == status
+    assert "No configuration keeps every objective in every run" in text
+
+
+def test_without_objectives_the_least_figure_is_named(folder):
+    """The figure may be chosen; there is no exit status for it."""
+    (folder / "hub.toml").write_text(
+        FILE.replace('objectives = [{within = "5s"}]', "").replace("worker_price = 0.4", "")
+    )
+    status, text = play("workers=2,8", seeds=2, figure="wait of charge, mean")
+    assert ExitStatus.DONE == status
+    assert re.search(r"The least wait of charge, mean, .*: workers=8\.", text)
+    with pytest.raises(CommandError, match="--figure must be one of wait of charge, p99; .*, got 'waits'"):
+        play("workers=2,8", seeds=2, figure="waits", resume=True)
+
+
+def test_what_is_there_is_kept_unless_asked(folder):
+    """An existing sweep is refused, continued with --resume, and replaced with --force."""
+    play("workers=4", seeds=1)
+    with pytest.raises(CommandError, match="already exists: --resume continues it, --force starts again"):
+        play("workers=4,5", seeds=1)
+    play("workers=4,5", seeds=2, resume=True)
+    file = folder / "sweep-hub" / "runs.jsonl"
+    assert 1 + 4 == len(file.read_text().splitlines())
+    play("workers=4", seeds=1, force=True)
+    assert 1 + 1 == len(file.read_text().splitlines())
+    with pytest.raises(CommandError, match="there is nothing to resume in other"):
+        play("workers=4", resume=True, output=folder.relative_to(folder) / "other")
+    (folder / "hub.toml").write_text(FILE.replace("rate = 2", "rate = 3"))
+    with pytest.raises(CommandError, match="holds runs of another scenario"):
+        play("workers=4", seeds=1, resume=True)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="signals")
+@pytest.mark.real_time("a signal reaches a process while its runs take their time")
+def test_an_interrupted_sweep_goes_on(folder):
+    """Ctrl-C ends the runs; what has ended is kept and shown, and --resume does the rest."""
+    command = [
+        sys.executable,
+        "-m",
+        "ratelimited_executor",
+        "sweep",
+        "hub.toml",
+        "--set",
+        "workers=4..7",
+        "--jobs",
+        "2",
+        "-q",
+    ]
+    process = subprocess.Popen([*command, "--seeds", "500"], stdout=subprocess.PIPE, text=True, start_new_session=True)
+    file = folder / "sweep-hub" / "runs.jsonl"
+    try:
+        while not file.exists() or len(file.read_text().splitlines()) < 5:
+            time.sleep(0.05)
+        os.killpg(process.pid, signal.SIGINT)
+        text, _ = process.communicate(timeout=100)
+    finally:
+        process.kill()
+    assert 130 == process.returncode
+    assert "Stopped. The same command with --resume goes on." in text
+    there = [json.loads(line) for line in file.read_text().splitlines()[1:]]
+    assert 4 <= len(there) < 2000
+    again = subprocess.run([*command, "--seeds", "2", "--resume"], stdout=subprocess.PIPE, text=True, check=False)
+    assert 0 == again.returncode
+
+
+@pytest.mark.parametrize(
+    ("text", "values"),
+    [
+        ("6..8", ["6", "7", "8"]),
+        ("10..50:20,100", ["10", "30", "50", "100"]),
+        ("0.1..0.3:0.1", ["0.1", "0.2", "0.3"]),
+        ("5,10,20/s", ["5/s", "10/s", "20/s"]),
+        ("1..2/min", ["1/min", "2/min"]),
+        ("5s,1m", ["5s", "1m"]),
+        ("fast,slow", ["fast", "slow"]),
+        ("100..1000:900", ["100", "1000"]),
+    ],
+)
+def test_values_are_lists_and_ranges(text, values):
+    """Numbers without a unit have that of the last one."""
+    assert values == values_of("x", text)
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        (("workers",), "--set must be name=values, such as workers=6..20 or rate=5,10,20/s, got 'workers'"),
+        (("workers=",), "--set must be name=values"),
+        (("a=1", "a=2"), "--set a is given twice"),
+        (("a=8..6",), "the range 8..6 must rise"),
+        (("a=1..2:0",), "must rise, by a step > 0"),
+        (("a=0..1000000000",), "to at most 100,000 values"),
+        (("a=1.2.3..4",), "a range is first..last"),
+        (("a=1,2,1",), "--set a has a value twice"),
+    ],
+)
+def test_settings_that_cannot_be_are_refused(settings, words):
+    """Each is refused with what would do."""
+    with pytest.raises(CommandError, match=re.escape(words)):
+        grid_of(settings)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["hub.toml"], "--set"),
+        (["nothing.toml", "--set", "a=1"], "nothing.toml cannot be read"),
+        (["hub.toml", "--set", "worker=1,2"], "with a parameter of hub.toml as the name (workers, rate)"),
+        (["hub.toml", "--set", "workers=few"], "max_concurrency must be an integer"),
+        (["hub.toml", "--set", "workers=1", "--precision", "5"], "'5' is not a percentage such as 5%"),
+        (["hub.toml", "--set", "workers=1", "--force", "--resume"], "give only one of them"),
+        (["hub.toml", "--set", "workers=1", "--warm-up", "1h"], "warm_up must be shorter than the run"),
+    ],
+)
+def test_bad_usage_is_refused(folder, arguments, words):
+    """Bad usage is an error of one line, with status 2."""
+    assert_refused(CliRunner().invoke(cli, ["sweep", *arguments]), words)
