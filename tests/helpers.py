@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import os
 from collections.abc import Iterator
 from fractions import Fraction
 from importlib.util import find_spec
@@ -72,6 +73,15 @@ def examples(count: int, **options) -> settings:
     The number holds in a profile of 100, which is Hypothesis's own: another has as many more or fewer.
     """
     return settings(max_examples=count * settings().max_examples // 100, **options)
+
+
+ALL_CASES = os.environ.get("ALL_CASES", "") not in ("", "0")
+"""True to run every case; otherwise those that are many like others are a selection, so that a run takes minutes."""
+
+
+def some(values, count: int) -> list:
+    """Return the first parameters, or all of them if every case is to run."""
+    return list(values) if ALL_CASES else list(values)[:count]
 
 
 def first_quick(values) -> list:

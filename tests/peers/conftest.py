@@ -1,6 +1,5 @@
 """Fixtures of the tests of peers: real servers and a quiet log, beside those in ``tests/conftest.py``."""
 
-import os
 import sys
 import zlib
 from collections.abc import Callable, Iterator
@@ -9,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from ..helpers import ALL_CASES
 from .binaries import KINDS, choose
 from .certificates import NoOpensslError, make_certificate
 from .proxy import Proxy
@@ -18,13 +18,10 @@ if sys.platform == "win32":
     collect_ignore_glob = ["test_*.py"]  # no server to start, and no signal to stop it with
 
 
-BOTH = "BOTH_SERVERS"  # each test runs on Redis and on Valkey, if it is set
-
-
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Let a test that is slow or takes real time run on one kind of server; which of them its name decides."""
-    if BOTH in os.environ:
+    if ALL_CASES:
         return
     kept: list[pytest.Item] = []
     left_out: list[pytest.Item] = []

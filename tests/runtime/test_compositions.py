@@ -11,7 +11,6 @@ import asyncio
 import contextlib
 import inspect
 import itertools
-import os
 import re
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator
 from dataclasses import dataclass, field
@@ -23,6 +22,8 @@ import anyio.to_thread
 import pytest
 
 from ratelimited_executor import OnError, RateLimitedExecutor
+
+from ..helpers import ALL_CASES
 
 
 @dataclass
@@ -134,8 +135,6 @@ async def is_gated(case: Case) -> str:
     await case.gate
     return "gated"
 
-
-ALL = "ALL_COMPOSITIONS"  # not the sample alone, if it is set
 
 WORKS = (
     returns, raises, lasts, refuses, refuses_for_long, rewords, converts, cancels_itself, cancels_itself_and_goes_on, raises_a_cancellation,
@@ -874,7 +873,7 @@ async def test_composition_tells_the_story_of_an_asyncio_task(virtual_loop, kind
     await check_stories(itertools.product([kind], COMPOSITIONS), in_sample=True)
 
 
-@pytest.mark.skipif(ALL not in os.environ, reason=f"run with {ALL}=1, for a minute")
+@pytest.mark.skipif(not ALL_CASES, reason="run with ALL_CASES=1, for a minute")
 @pytest.mark.parametrize("composition", COMPOSITIONS)
 async def test_composition_tells_it_for_each_work_and_each_cancellation(virtual_loop, composition):
     """The same holds of the cases that are not in the sample."""
