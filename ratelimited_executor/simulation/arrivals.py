@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import random
+from array import array
 from bisect import bisect_left
 from functools import partial
 from operator import add
@@ -10,10 +12,9 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 from ratelimited_executor._core.durations import seconds_of
 from ratelimited_executor._runtime.arguments import number_of
-from ratelimited_executor.simulation.limits import ARRIVALS_PER_SECOND_MAX, check_most
+from ratelimited_executor.simulation.limits import ARRIVALS_PER_SECOND_MAX, RECORDED_MAX, check_most
 
 if TYPE_CHECKING:
-    import random
     from collections.abc import Mapping, Sequence
 
     from ratelimited_executor._core.durations import DurationLike
@@ -24,6 +25,7 @@ __all__ = ["Arrivals", "Daily", "Poisson", "Recorded", "Regular"]
 V = TypeVar("V")
 
 _HOUR_SECONDS: Final = 3600.0
+_COPY_SECONDS: Final = 60.0  # within which a recorded job arrives again, if there is to be more traffic
 
 
 class Arrivals(Protocol):
@@ -146,9 +148,13 @@ class Recorded:
             durations stay as they were.
         every: seconds, a timedelta or a str such as ``"1d"`` after which the recording is repeated; None to play it
             once.
+        scale: how much of the traffic arrives, > 0: at 2 each recorded job arrives twice, the second time within a minute
+            after the first, at 0.5 every second one on average. Which ones does not depend on the seed.
     """
 
-    def __init__(self, recording: Recording, *, speed: float = 1.0, every: DurationLike | None = None) -> None:
+    def __init__(
+        self, recording: Recording, *, speed: float = 1.0, every: DurationLike | None = None, scale: float = 1.0
+    ) -> None:
         factor = number_of("speed", speed)
         if factor <= 0:
             raise ValueError(f"speed must be > 0, got {speed!r}")
@@ -161,6 +167,8 @@ class Recorded:
                 f"every must be longer than the recording, which lasts {self._times[-1]:.6g} s, got {every!r}: "
                 "give a larger speed="
             )
+        if scale != 1:
+            self._scale(number_of("scale", scale))
         check_most(
             "every: the rate of a recording that is played again",
             len(self._times) / self._every,
@@ -192,6 +200,29 @@ class Recorded:
 
     def __repr__(self) -> str:
         return f"<Recorded {len(self._times)} arrivals in {self._times[-1]:g} s, every {self._every:g} s>"
+
+    def _scale(self, scale: float) -> None:
+        """Repeat each arrival, or leave it out."""
+        if scale <= 0:
+            raise ValueError(f"scale must be > 0, got {scale!r}")
+        check_most("scale: the arrivals of the recording", scale * len(self._times), RECORDED_MAX, "arrivals")
+        chance = random.Random(f"scale {scale}")  # noqa: S311  # it must be repeatable, not secret
+        whole, part = int(scale), scale % 1
+        drawn: list[tuple[float, int]] = []
+        for index, time in enumerate(self._times):
+            for copy in range(whole + (chance.random() < part)):
+                later = time + chance.random() * _COPY_SECONDS if copy else time
+                drawn.append((later % self._every if later >= self._every else later, index))
+        if not drawn:
+            raise ValueError(
+                f"scale must leave some of the {len(self._times)} arrivals of the recording, got {scale!r}"
+            )
+        drawn.sort()
+        self._times = [time for time, _ in drawn]
+        if self._keys is not None:
+            self._keys = [self._keys[index] for _, index in drawn]
+        if self._durations is not None:
+            self._durations = array("d", [self._durations[index] for _, index in drawn])
 
     def _values_between(self, values: Sequence[V] | None, begin: float, end: float) -> Sequence[V] | None:
         """Return those of the values that belong to the arrivals in [begin, end)."""

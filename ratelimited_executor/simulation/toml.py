@@ -12,6 +12,7 @@ import tomllib
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from fractions import Fraction
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -34,7 +35,7 @@ from ratelimited_executor.simulation.limits import (
 from ratelimited_executor.simulation.parameters import with_parameters
 from ratelimited_executor.simulation.progress import InstantProgress
 from ratelimited_executor.simulation.recordings import read_recording
-from ratelimited_executor.simulation.simulation import Scenario
+from ratelimited_executor.simulation.simulation import Nodes, Scenario
 from ratelimited_executor.simulation.waits import Objective
 from ratelimited_executor.spread.slots import CycleSlots
 
@@ -75,9 +76,10 @@ _KINDS: Final = {  # kinds of arrivals, and the further fields of each
     "count": {"at", "over"},
     "rate": {"pattern"},
     "daily": set(),
-    "log": {"speed", "every", "time", "key", "duration"},
+    "log": {"speed", "every", "scale", "time", "key", "duration"},
     "cycle": {"phase", "buckets"},
 }
+_HOUR_SECONDS: Final = 3600.0
 _ALMOST_ONE: Final = math.nextafter(1.0, 0.0)
 _OUTAGE: Final = frozenset({"population", "group", "job", "begin", "end"})
 
@@ -321,7 +323,8 @@ class TomlScenario(Scenario):
             recording = read_recording(self._directory / options["log"], **columns)
         if job.is_recorded and recording.durations is not None:
             check_most("duration", max(recording.durations), SECONDS_MAX, "s")
-        return Recorded(recording, speed=options.get("speed", 1.0), every=options.get("every"))
+        given = {key: options[key] for key in ("speed", "every", "scale") if key in options}
+        return Recorded(recording, **given)
 
 
 def _begin_cycle(
@@ -362,10 +365,45 @@ def _make_executor(sim: Simulation, name: str, options: dict[str, Any]) -> Any:
         if not isinstance(rest["pacing"], str) or rest["pacing"] not in known:
             raise ValueError(f"pacing must be {' or '.join(map(repr, known))}, got {rest['pacing']!r}")
         rest["pacing"] = known[rest["pacing"]]
+    shifts = {key: _by_hour(key, rest[key]) for key in ("rate", "max_concurrency") if isinstance(rest.get(key), dict)}
+    rest.update((key, _in_force(hours, sim.loop.clock.wall())) for key, hours in shifts.items())
     attempts = rest.pop("attempts", 1)
     if count_of("attempts", attempts, least=1) > 1:
         rest["retry"] = Retry(attempts, on=(JobFailedError,))
-    return sim.executor(name, **rest) if nodes is None else sim.fleet(name, nodes, **rest)
+    made = sim.executor(name, **rest) if nodes is None else sim.fleet(name, nodes, **rest)
+    executors = made.executors if isinstance(made, Nodes) else (made,)
+    for key, hours in shifts.items():
+        first = -sim.loop.clock.wall() % _HOUR_SECONDS
+        sim.every(_HOUR_SECONDS, partial(_shift, sim, executors, key, hours), first=first or _HOUR_SECONDS)
+    return made
+
+
+def _by_hour(name: str, table: dict[str, Any]) -> dict[int, Any]:
+    """Return what is in force from each hour of the day on."""
+    with _named(name):
+        hours = {_hour(text): value for text, value in table.items()}
+        if not hours or max(hours) > 23:
+            raise ValueError(f"must have hours of the day, 0 to 23, and at least one, got {', '.join(table) or 'none'}")
+        for value in hours.values():
+            if name == "rate":
+                Rate.of(value)
+            else:
+                count_of(name, value)
+        return hours
+
+
+def _in_force(hours: dict[int, Any], epoch: float) -> Any:
+    """Return what is in force at a time: an omitted hour has the value of the one before it."""
+    now = int(epoch // _HOUR_SECONDS) % 24
+    return hours[max((hour for hour in hours if hour <= now), default=max(hours))]
+
+
+def _shift(sim: Simulation, executors: Iterable[Any], name: str, hours: dict[int, Any]) -> None:
+    """Set what is in force from now on, if the hour changes it."""
+    now = sim.loop.clock.wall()
+    if int(now // _HOUR_SECONDS) % 24 in hours:
+        for executor in executors:
+            setattr(executor, name, _in_force(hours, now))
 
 
 def _make_population(sim: Simulation, name: str, options: dict[str, Any]) -> Population:

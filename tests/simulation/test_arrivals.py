@@ -3,6 +3,7 @@
 import math
 import random
 from array import array
+from collections import Counter
 from datetime import timedelta
 
 import pytest
@@ -263,3 +264,53 @@ def test_the_text_of_arrivals_tells_their_rate():
     assert "2.5" in repr(Poisson(2.5))
     assert repr(Regular(1)) != repr(Regular(2))
     assert " at 0x" not in repr(Regular(1))
+
+
+# Traffic that is scaled.
+
+
+def scaled(scale, count=2000, **options):
+    """Return the arrivals of a recording with keys and durations, scaled."""
+    every = Recorded(
+        Recording(
+            times=array("d", [float(n) for n in range(count)]),
+            keys=[str(n) for n in range(count)],
+            durations=array("d", [float(n) for n in range(count)]),
+            begin=0.0,
+            skipped=0,
+        ),
+        scale=scale,
+        **options,
+    )
+    chance = random.Random()
+    return every.between(0, HOUR, chance), every.keys_between(0, HOUR), every.durations_between(0, HOUR)
+
+
+@pytest.mark.parametrize("scale", [2, 1.5, 0.5, 3.25])
+def test_traffic_is_scaled_with_keys_and_durations(scale):
+    """Each recorded arrival comes as often as the scale says, within a minute, with its own key and duration."""
+    times, keys, durations = scaled(scale)
+    assert len(times) == pytest.approx(scale * 2000, rel=0.05)
+    assert times == sorted(times)
+    assert [float(key) for key in keys] == list(durations)
+    assert all(0 <= time - float(key) <= 60 for time, key in zip(times, keys, strict=True))
+    counts = Counter(Counter(keys).values())
+    assert set(counts) <= {math.floor(scale), math.ceil(scale)}
+    assert times == scaled(scale)[0]
+
+
+def test_scaled_traffic_that_is_repeated_stays_within_its_period():
+    """A copy after the end of the period comes at its beginning."""
+    times, keys, _ = scaled(2, count=1000, every=1000)
+    assert 4 * 2000 * HOUR / 4000 == pytest.approx(len(times), abs=400)
+    assert times == sorted(times)
+    assert len(keys) == len(times)
+
+
+@pytest.mark.parametrize(
+    ("scale", "words"), [(0, "scale must be > 0"), (-1, "scale must be > 0"), (1e-9, "must leave some")]
+)
+def test_a_scale_that_cannot_be_is_refused(scale, words):
+    """A scale leaves something to arrive."""
+    with pytest.raises(ValueError, match=words):
+        scaled(scale)

@@ -867,3 +867,48 @@ def test_place_is_named_once(write):
     with pytest.raises(ValueError, match="executor") as error:
         simulate(load_toml(write(HEAD + CALL.replace('"api"', '"apy"') + "count = 1")))
     assert 1 == str(error.value).count("number 1")
+
+
+def test_rate_and_workers_follow_the_hours_of_the_day(play):
+    """What an executor may do changes by the hour, and workers cost what they are."""
+    text = """
+days = 0.25
+[executors.api]
+max_concurrency = {0 = 1, 2 = 3, 4 = 2}
+rate = {0 = 5, 4 = "6/min"}
+worker_price = 1
+[jobs.call]
+duration = 30
+[[arrivals]]
+executor = "api"
+job = "call"
+count = 2000
+"""
+    result, rows = play(text)
+    by_hour = Counter(int(time // HOUR) for _, time, *_ in rows)
+    assert {0: 120, 1: 120, 2: 360, 3: 360, 4: 240, 5: 240} == pytest.approx(by_hour, abs=4)
+    assert result.summary.worker_cost == pytest.approx(2 * 1 + 2 * 3 + 2 * 2, rel=0.01)
+    slow = play(text.replace("duration = 30", "duration = 1").replace("2 = 3", "2 = 30"))[1]
+    late = Counter(int(time // HOUR) for _, time, *_ in slow if time >= 4 * HOUR)
+    assert sum(late.values()) == 0  # all had started: 2,000 in the first hour
+    many = play(text.replace("duration = 30", "duration = 0.1").replace("count = 2000", "count = 75000"))[1]
+    assert Counter(int(time // HOUR) for _, time, *_ in many)[5] == pytest.approx(360, abs=2)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ("0 = 1,", "0 = 1, 24 = 5,", r"\[executors\.api\].* max_concurrency: must have hours of the day, 0 to 23"),
+        ("0 = 1,", '0 = "few",', r"max_concurrency: .*must be an integer"),
+        ("max_concurrency = {0 = 1}", "max_concurrency = {}", r"max_concurrency: must have hours"),
+        ("0 = 1,", "noon = 1,", "must have hours of the day such as 8 and 20"),
+    ],
+)
+def test_hours_that_cannot_be_are_refused(write, old, new, words):
+    """Hours and values are checked before anything runs."""
+    text = "[executors.api]\nmax_concurrency = {0 = 1, 2 = 3}\n[jobs.call]\nduration = 1\n" + CALL + "count = 1"
+    if old not in text:
+        text = text.replace("{0 = 1, 2 = 3}", "{0 = 1}")
+    assert old in text
+    with pytest.raises(ValueError, match=words):
+        simulate(load_toml(write(text.replace(old, new))))
