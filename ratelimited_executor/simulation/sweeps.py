@@ -18,7 +18,6 @@ from collections import defaultdict
 from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from functools import cached_property
 from pathlib import Path
 from statistics import NormalDist, fmean, stdev
 from typing import TYPE_CHECKING, Any, Final, Self
@@ -161,6 +160,12 @@ class Sweep:
         is_complete: False if it was stopped.
     """
 
+    scenario: str
+    grid: dict[str, list[Any]]
+    configurations: list[Configuration]
+    parameters: dict[str, Any]
+    is_complete: bool
+
     def __init__(self, scenario: str, grid: Mapping[str, Sequence[Any]], figure: str | None) -> None:
         self.scenario = scenario
         self.grid = {name: list(values) for name, values in grid.items()}
@@ -168,7 +173,7 @@ class Sweep:
             Configuration(dict(zip(self.grid, values, strict=True)))
             for values in itertools.product(*self.grid.values())
         ]
-        self.parameters: dict[str, Any] = {}
+        self.parameters = {}
         self.is_complete = False
         self._figure = figure
 
@@ -184,7 +189,7 @@ class Sweep:
             dict.fromkeys(name for each in self.configurations for run in each.runs.values() for name in run.figures)
         )
 
-    @cached_property
+    @property
     def has_cost(self) -> bool:
         """True if workers or calls have a price."""
         return any(run.figures.get("cost") for each in self.configurations for run in each.runs.values())
@@ -314,8 +319,8 @@ def sweep(
     for each in found.configurations:
         each.runs.update(file.take(each.settings, made[str(each)]))
     workers = processes if processes is None else count_of("processes", processes, least=1)
-    with file, _pool(workers) as run:
-        found.is_complete = _run_all(found, count, first_seed, precision, run, make, options, file, on_run)
+    with file, _pool(workers, make, options) as run:
+        found.is_complete = _run_all(found, count, first_seed, precision, run, file, on_run)
     return found
 
 
@@ -324,9 +329,7 @@ def _run_all(
     count: int,
     first_seed: int,
     precision: float | None,
-    run: Callable[..., Future[SweepRun]],
-    make: Callable[..., Scenario],
-    options: dict[str, Any],
+    run: Callable[[dict[str, Any], int], Future[SweepRun]],
     file: _Results,
     on_run: Callable[[int, int, SweepRun], object] | None,
 ) -> bool:
@@ -346,7 +349,7 @@ def _run_all(
         ahead = iter(missing)
         while True:
             for each, seed in itertools.islice(ahead, _AHEAD - len(running)):
-                running[run(make, each.settings, seed, options)] = each
+                running[run(each.settings, seed)] = each
             if not running:
                 break
             for future in wait(running, return_when=FIRST_COMPLETED).done:
@@ -373,21 +376,22 @@ def _is_vague(found: Sweep, each: Configuration, precision: float) -> bool:
 
 # In the processes.
 
-_stop: Event | None = None
+_work: tuple[Event, Callable[..., Scenario], dict[str, Any]]
 
 
-def _begin_worker(stop: Event) -> None:
-    """Leave signals to the first process, which ends the others."""
-    global _stop  # noqa: PLW0603  # what a process of the pool has is its module
-    _stop = stop
+def _begin_worker(*work: Any) -> None:
+    """Take what is to be done: a forked process has it already. Signals are left to the first process."""
+    global _work  # noqa: PLW0603  # what a process of the pool has is its module
+    _work = work
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
-def _run_one(make: Callable[..., Scenario], settings: dict[str, Any], seed: int, options: dict[str, Any]) -> SweepRun:
-    """Run a scenario once."""
+def _run_one(settings: dict[str, Any], seed: int) -> SweepRun:
+    """Run the scenario once."""
+    stop, make, options = _work
 
     def on_progress(_: RunProgress) -> bool:
-        return _stop is not None and _stop.is_set()
+        return stop.is_set()
 
     try:
         scenario = make(**settings)
@@ -406,13 +410,15 @@ def _run_one(make: Callable[..., Scenario], settings: dict[str, Any], seed: int,
 
 
 @contextmanager
-def _pool(processes: int | None) -> Iterator[Callable[..., Future[SweepRun]]]:
+def _pool(
+    processes: int | None, make: Callable[..., Scenario], options: dict[str, Any]
+) -> Iterator[Callable[[dict[str, Any], int], Future[SweepRun]]]:
     """Yield a function that starts a run in a process; at the end runs that have not ended are stopped."""
     context = multiprocessing.get_context("fork" if sys.platform == "linux" else "spawn")
     stop = context.Event()
-    pool = ProcessPoolExecutor(processes or _core_count(), context, _begin_worker, (stop,))
+    pool = ProcessPoolExecutor(processes or _core_count(), context, _begin_worker, (stop, make, options))
     try:
-        yield lambda *run: pool.submit(_run_one, *run)
+        yield lambda settings, seed: pool.submit(_run_one, settings, seed)
     finally:
         stop.set()
         pool.shutdown(cancel_futures=True)

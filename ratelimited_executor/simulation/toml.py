@@ -105,8 +105,8 @@ def load_toml(
         check_most("a scenario", len(text), TOML_BYTES_MAX, "bytes")
         table = with_parameters(_table_of(text.decode()), parameters or {})
         if name is not None:
-            table["name"] = name
-        return TomlScenario(table, directory=file.parent, name=file.stem)
+            table.pop("name", None)
+        return TomlScenario(table, directory=file.parent, name=name or file.stem)
     except tomllib.TOMLDecodeError as error:
         raise ValueError(f"{file} is not TOML: {error}") from None
     except RecursionError:
@@ -153,7 +153,7 @@ class TomlScenario(Scenario):
         self._table = table
         self._directory = directory
         self._name = str(table.get("name", name))
-        if not re.fullmatch(r"[\w][\w .,=/\[\]-]*", self._name):
+        if "name" in table and not re.fullmatch(r"[\w][\w .-]*", self._name):
             raise ValueError(f"name must be letters, digits, spaces, dots and dashes, got {self._name!r}")
         self.days = number_of("days", table.get("days", type(self).days))  # type: ignore[misc]  # for this instance
         self.interval = seconds_of("interval", table.get("interval", type(self).interval))  # type: ignore[misc]  # for this instance

@@ -377,7 +377,7 @@ CALL = ("--calls", "5", "--duration", "1")
         (["nope", "--within", "1h"], ["there is no scenario 'nope'", "slots", "my_module:MyScenario"]),
         (["no.toml", "--within", "1h"], ["No such file", "no.toml"]),
         (["slots", "--within", "1h", "--set", "acounts=5"], ["accounts, banks", "'acounts=5'"]),
-        (["load.toml", "--within", "1h", "--set", "count=5"], ["change load.toml itself"]),
+        (["load.toml", "--within", "1h", "--set", "count=5"], ["with a parameter of load.toml as the name (none)"]),
         (["MODULE:Empty", "--within", "1h"], ["creates no executor"]),
         (["p90.toml", "--within", "1h"], ["at most 10 times the mean, 40"]),
     ],
