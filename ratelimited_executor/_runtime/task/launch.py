@@ -158,7 +158,10 @@ def _plain_result(call: Callable[..., Any], args: tuple[Any, ...]) -> Any:
     result = call(*args)
     if asyncio.iscoroutine(result):
         result.close()
-        raise TypeError(f"{name_of(call)} is async and cannot run in a worker thread: leave in_thread= out")
+        raise TypeError(
+            f"{name_of(call)} is async and cannot run in a worker thread: leave in_thread= out, or pass a function that is "
+            "declared with async def"
+        )
     return result
 
 
