@@ -325,15 +325,15 @@ class LoopThread:
         """Like :meth:`call`, also in a thread that runs another loop."""
         loop = self.start()
         reply = Reply()
-        with self._lock:  # a request made before the closing is answered by it
-            if self._is_closed:
-                raise ExecutorStoppedError(self._name)
-            self.crossings.replies.add(reply)
-            try:
+        try:
+            with self._lock:  # a request made before the closing is answered by it
+                if self._is_closed:
+                    raise ExecutorStoppedError(self._name)
+                self.crossings.replies.add(reply)
                 loop.call_soon_threadsafe(self.crossings.answer, reply, call)
-            except RuntimeError:  # an error has ended the loop, or it was not ours
-                self.crossings.replies.discard(reply)
-                raise ExecutorStoppedError(self._name) from None
+        except RuntimeError:  # or an error has ended the loop, or it was not ours
+            self.crossings.replies.discard(reply)
+            raise ExecutorStoppedError(self._name) from None
         try:
             return reply.wait(self._look)
         except concurrent.futures.CancelledError:

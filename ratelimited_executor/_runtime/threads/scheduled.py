@@ -260,13 +260,13 @@ class ScheduledExecutor(concurrent.futures.Executor):
         future: ScheduledFuture[T] = ScheduledFuture(self._thread.name, loop, self._call_back)
         shown = partial(fn, **kwargs) if kwargs else fn
         add = partial(self._add_call, self._executor.submit, shown, args, {"name": name_of(fn)})
-        with self._lock:  # what is asked for before the closing begins is accepted
-            if self._is_shut_down:
-                raise ExecutorStoppedError(repr(self))
-            try:
+        try:
+            with self._lock:  # what is asked for before the closing begins is accepted
+                if self._is_shut_down:
+                    raise ExecutorStoppedError(repr(self))
                 loop.call_soon_threadsafe(self._place_or_fail, future, add)
-            except RuntimeError:  # the loop has died
-                raise ExecutorStoppedError(repr(self)) from None
+        except RuntimeError:  # or an error has ended the loop, or it was not ours
+            raise ExecutorStoppedError(repr(self)) from None
         return future
 
     def schedule(self, fn: Callable[..., Any], *args: Any, **options: Unpack[CallOptions]) -> ScheduledFuture[Any]:
