@@ -319,7 +319,7 @@ class BlockingManager:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self.close()
+        self._thread.close(cancel=error is not None)
 
     def __repr__(self) -> str:
         return f"<BlockingManager {self._thread.state} limiters={len(self._thread.manager.executors)}>"

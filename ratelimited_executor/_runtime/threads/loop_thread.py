@@ -181,8 +181,8 @@ def _pass(gate: threading.Lock, look: Callable[[], None] | None) -> None:
 class Drained(Protocol):
     """An executor whose accepted calls run before its thread ends."""
 
-    def shutdown(self) -> None:
-        """Accept nothing more, and wait for the calls that were accepted."""
+    def shutdown(self, *, cancel_futures: bool = False) -> None:
+        """Accept nothing more, and wait for the calls that were accepted, or only for those that have started."""
         ...
 
 
@@ -357,10 +357,13 @@ class LoopThread:
         """True on the thread that runs the loop."""
         return self._start.loop is not None and asyncio._get_running_loop() is self._start.loop
 
-    def close(self) -> None:
+    def close(self, *, cancel: bool = False) -> None:
         """Let accepted calls of executors run, refuse waiting and new callers, and wait for the end.
 
         A second call waits as well.
+
+        Args:
+            cancel: True to cancel the calls that have not started.
 
         Raises:
             RuntimeError: on the thread itself.
@@ -369,17 +372,17 @@ class LoopThread:
             return  # only the parent can close it
         if self.is_own_thread:
             raise RuntimeError(f"{self._name} cannot be closed on its own thread, which would wait for itself")
-        self.drain()
+        self.drain(cancel=cancel)
         self.end()
         if self._thread is not None:
             self._thread.join()
         _OPEN.discard(self)
 
-    def drain(self) -> None:
-        """Shut down its executors, and wait for the calls that they have accepted."""
+    def drain(self, *, cancel: bool = False) -> None:
+        """Shut down its executors, and wait for the calls that they have accepted; ``cancel`` as of :meth:`close`."""
         if self._loop is None or self._loop.is_running():  # else nothing can run there any more
             for executor in list(self.drained):
-                executor.shutdown()
+                executor.shutdown(cancel_futures=cancel)
 
     def end(self) -> None:
         """Close it without waiting; waiting and new callers are refused."""

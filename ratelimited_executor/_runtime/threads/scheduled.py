@@ -27,7 +27,7 @@ import os
 import threading
 from collections.abc import AsyncIterable, Iterable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Self, TypedDict, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Final, Self, TypedDict, TypeVar, TypeVarTuple, Unpack, overload
 
 from ratelimited_executor._core.queue.records import StandIn
 from ratelimited_executor._forks import check_process
@@ -45,7 +45,7 @@ from ratelimited_executor._runtime.threads.loop_thread import LoopThread
 from ratelimited_executor.exceptions import ExecutorNotStartedError, ExecutorStoppedError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable
+    from collections.abc import Callable, Coroutine, Hashable, Mapping
     from datetime import datetime, tzinfo
     from types import TracebackType
 
@@ -64,6 +64,7 @@ if TYPE_CHECKING:
 __all__ = ["ScheduledExecutor", "ScheduledFuture"]
 
 T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
 _OVER: Final = ("CANCELLED", "CANCELLED_AND_NOTIFIED", "FINISHED")  # states of concurrent.futures
 
 
@@ -248,7 +249,11 @@ class ScheduledExecutor(concurrent.futures.Executor):
 
     # One call.
 
-    def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> ScheduledFuture[T]:
+    @overload
+    def submit(self, fn: Callable[..., Coroutine[Any, Any, T]], /, *args: Any, **kwargs: Any) -> ScheduledFuture[T]: ...
+    @overload
+    def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> ScheduledFuture[T]: ...
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> ScheduledFuture[Any]:
         """Run ``fn(*args, **kwargs)`` as soon as a permit and a thread are available; does not wait, also on an event loop.
 
         Raises:
@@ -257,9 +262,9 @@ class ScheduledExecutor(concurrent.futures.Executor):
         """
         callable_of("fn", fn)
         loop = self._thread.start()
-        future: ScheduledFuture[T] = ScheduledFuture(self._thread.name, loop, self._call_back)
+        future: ScheduledFuture[Any] = ScheduledFuture(self._thread.name, loop, self._call_back)
         shown = partial(fn, **kwargs) if kwargs else fn
-        add = partial(self._add_call, self._executor.submit, shown, args, {"name": name_of(fn)})
+        add = partial(self._add_call, self._executor.submit, shown, args, {})
         try:
             with self._lock:  # what is asked for before the closing begins is accepted
                 if self._is_shut_down:
@@ -269,7 +274,15 @@ class ScheduledExecutor(concurrent.futures.Executor):
             raise ExecutorStoppedError(repr(self)) from None
         return future
 
-    def schedule(self, fn: Callable[..., Any], *args: Any, **options: Unpack[CallOptions]) -> ScheduledFuture[Any]:
+    @overload
+    def schedule(
+        self, fn: Callable[[*Ts], Coroutine[Any, Any, T]], *args: *Ts, **options: Unpack[CallOptions]
+    ) -> ScheduledFuture[T]: ...
+    @overload
+    def schedule(self, fn: Callable[[*Ts], T], *args: *Ts, **options: Unpack[CallOptions]) -> ScheduledFuture[T]: ...
+    def schedule(  # type: ignore[misc]  # mypy does not match the keys of a TypedDict with the names behind *args
+        self, fn: Callable[..., Any], *args: Any, **options: Unpack[CallOptions]
+    ) -> ScheduledFuture[Any]:
         """Run ``fn(*args)`` at or after its due time, when a permit and a thread are available.
 
         Args:
@@ -311,7 +324,7 @@ class ScheduledExecutor(concurrent.futures.Executor):
         callable_of("fn", fn)
         if isinstance(items, Iterable) and not isinstance(items, (Sequence, AsyncIterable)):
             items = tuple(items)  # on the loop's thread, an iterator that blocks would hold up all calls
-        given: dict[str, Any] = {"name": name_of(fn), **options}
+        given: dict[str, Any] = {**options, "name": _named(fn, options)}
 
         def add(_: ScheduledFuture[Any]) -> BatchHandle[Any]:
             start = partial(_on_loop, fn) if is_coroutine_function(fn) else partial(self._in_thread, fn)
@@ -322,7 +335,7 @@ class ScheduledExecutor(concurrent.futures.Executor):
     # Again and again.
 
     def schedule_at_fixed_rate(
-        self, fn: Callable[..., object], *args: Any, period: DurationLike, **options: Unpack[RepeatOptions]
+        self, fn: Callable[[*Ts], object], *args: *Ts, period: DurationLike, **options: Unpack[RepeatOptions]
     ) -> ScheduledFuture[None]:
         """Run ``fn(*args)`` every ``period`` seconds, in phase with the first run, until the future is cancelled.
 
@@ -335,7 +348,7 @@ class ScheduledExecutor(concurrent.futures.Executor):
         return self._repeat(self._executor.schedule_at_fixed_rate, fn, args, {"period": period, **options})
 
     def schedule_with_fixed_delay(
-        self, fn: Callable[..., object], *args: Any, delay: DurationLike, **options: Unpack[RepeatOptions]
+        self, fn: Callable[[*Ts], object], *args: *Ts, delay: DurationLike, **options: Unpack[RepeatOptions]
     ) -> ScheduledFuture[None]:
         """Run ``fn(*args)`` again and again, due ``delay`` seconds after the end of the run before.
 
@@ -350,8 +363,8 @@ class ScheduledExecutor(concurrent.futures.Executor):
     def schedule_cron(
         self,
         expression: str,
-        fn: Callable[..., object],
-        *args: Any,
+        fn: Callable[[*Ts], object],
+        *args: *Ts,
         tz: str | tzinfo | None = None,
         **options: Unpack[RepeatOptions],
     ) -> ScheduledFuture[None]:
@@ -559,35 +572,36 @@ class ScheduledExecutor(concurrent.futures.Executor):
         if not self._futures and self._emptied is not None and not self._emptied.done():
             self._emptied.set_result(None)
 
+    def _repeat(
+        self, method: Callable[..., Any], fn: Any, args: tuple[Any, ...], options: dict[str, Any]
+    ) -> ScheduledFuture[None]:
+        return self._accept(lambda _: self._add_call(method, fn, args, options, None))
+
     def _add_call(
         self,
-        method: Callable[..., TaskHandle[Any]],
+        method: Callable[..., Any],
         fn: Any,
         args: tuple[Any, ...],
         options: dict[str, Any],
-        future: ScheduledFuture[Any],
-    ) -> TaskHandle[Any]:
-        _refuse_in_thread(options)
+        future: ScheduledFuture[Any] | None,
+    ) -> Any:
+        """Add ``fn(*args)`` by a method of the asyncio executor; return its handle.
+
+        Args:
+            method: the method.
+            fn: the function.
+            args: its arguments.
+            options: the options of the method.
+            future: the future that counts as running once a thread begins the call; None for a repetition.
+        """
+        if "in_thread" in options:
+            raise TypeError(
+                "unknown argument in_thread=: functions run in worker threads, and those declared with async def on the event loop"
+            )
         callable_of("fn", fn)
-        if is_coroutine_function(fn):
-            return method(StandIn(partial(_on_loop, fn, *args), fn, args), **options)
-        return method(StandIn(partial(self._work, future, fn, *args), fn, args), in_thread=True, **options)
-
-    def _repeat(
-        self,
-        method: Callable[..., RepeatingHandle],
-        fn: Callable[..., object],
-        args: tuple[Any, ...],
-        options: dict[str, Any],
-    ) -> ScheduledFuture[None]:
-        def add(_: ScheduledFuture[Any]) -> RepeatingHandle:
-            _refuse_in_thread(options)
-            callable_of("fn", fn)
-            is_async = is_coroutine_function(fn)
-            run = partial(_on_loop, fn) if is_async else partial(self._work, None, fn)
-            return method(run, *args, in_thread=not is_async, **{"name": name_of(fn), **options})
-
-        return self._accept(add)
+        is_async = is_coroutine_function(fn)
+        run = partial(_on_loop, fn, *args) if is_async else partial(self._work, future, fn, *args)
+        return method(StandIn(run, fn, args), **{**options, "name": _named(fn, options)}, in_thread=not is_async)
 
     # Running, in a thread.
 
@@ -634,11 +648,9 @@ def is_coroutine_function(fn: Any) -> bool:
     return inspect.iscoroutinefunction(fn) or inspect.iscoroutinefunction(getattr(type(fn), "__call__", None))  # noqa: B004  # its kind is asked for, not its presence
 
 
-def _refuse_in_thread(options: dict[str, Any]) -> None:
-    if "in_thread" in options:
-        raise TypeError(
-            "unknown argument in_thread=: functions run in worker threads, and those declared with async def on the event loop"
-        )
+def _named(fn: Any, options: Mapping[str, Any]) -> Any:
+    name = options.get("name")
+    return name_of(fn) if name is None else name
 
 
 def _cancel_waiting(future: ScheduledFuture[Any]) -> None:

@@ -37,6 +37,8 @@ from ratelimited_executor.peers import FilePeers, StaticPeers
 from ratelimited_executor.testing import audit
 from ratelimited_executor.typing import BatchOptions
 
+from ...helpers import extras
+
 pytestmark = [pytest.mark.real_time("threads wait for a loop in another thread"), pytest.mark.timeout(30)]
 LOOP_THREAD = "ratelimited_executor"
 
@@ -198,6 +200,32 @@ def test_options_are_handed_through(tmp_path):
         executor.resume()
     with ScheduledExecutor("x", peers=FilePeers(tmp_path / "limits"), rate="50/s") as executor:
         assert [1, 4] == list(executor.map(pow, [1, 2], [2, 2]))
+
+
+def test_call_is_named_and_shown_as_its_function(executor):
+    """A task has the name of its function, or the one given, and orders and lists see the function and its arguments."""
+    partial = functools.partial(here_async, 1)
+    for future in (
+        executor.schedule(partial, delay=30),
+        executor.schedule_at_fixed_rate(partial, period=1, initial_delay=30),
+        executor.schedule_many(partial, [1], delay=30),
+    ):
+        assert "here_async" == future.handle.name
+        future.cancel()
+    for name in ("mine", None):
+        futures = [
+            executor.schedule(here, name=name, delay=30),
+            executor.schedule_with_fixed_delay(here, delay=1, name=name),
+            executor.schedule_many(here, [1], name=name, delay=30),
+        ]
+        assert {name or "here"} == {future.handle.name for future in futures}
+        for future in futures:
+            future.cancel()
+    executor.schedule(pow, 2, 3, delay=20)
+    until(lambda: 1 == executor.statistics().waiting)
+    (view,) = executor.call(executor.on_loop.waiting_tasks)
+    assert (pow, (2, 3), "pow") == (view.fn, view.args, view.name)
+    executor.shutdown(cancel_futures=True)
 
 
 def test_a_failed_call_is_retried():
@@ -508,6 +536,30 @@ def test_call_reaches_whatever_else_there_is(executor):
         assert 1 == executor.statistics().running
 
 
+def test_live_page_and_metrics_are_those_of_the_executor_inside(executor):
+    """The live page is served on its loop, and its metrics are collected, as of each executor."""
+    with extras():
+        import httpx
+        from opentelemetry.sdk.metrics import MeterProvider
+        from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+
+        from ratelimited_executor.dashboard import dashboard
+        from ratelimited_executor.metrics import instrument
+
+    async def get():
+        app = dashboard(executor.on_loop)
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(app=app), base_url="http://page") as client:
+            return (await client.get("/")).text
+
+    reader = InMemoryMetricReader()
+    executor.call(instrument, executor.on_loop, meter_provider=MeterProvider([reader]))
+    executor.schedule(int, delay=30, name="shown")
+    executor.submit(int).result(10)
+    assert "<title>" in executor.call(get)
+    assert "ratelimited_executor" in reader.get_metrics_data().to_json()
+    executor.shutdown(cancel_futures=True)
+
+
 # How it ends.
 
 
@@ -584,6 +636,14 @@ def test_leaving_by_an_exception_cancels_what_waits():
     """A ``with`` block that fails does not wait for calls that are due later."""
     with pytest.raises(KeyError, match="mine"), ScheduledExecutor("x") as executor:
         waiting = executor.schedule(int, delay=60)
+        fail()
+    assert waiting.cancelled()
+
+
+def test_manager_left_by_an_exception_cancels_what_waits():
+    """The same holds for the block of a manager, and for all its executors."""
+    with pytest.raises(KeyError, match="mine"), BlockingManager() as manager:
+        waiting = ScheduledExecutor("x", manager=manager).schedule(int, delay=60)
         fail()
     assert waiting.cancelled()
 
