@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from contextvars import Context
 from functools import cache, partial
 from threading import Lock
@@ -86,9 +87,10 @@ def _without_stop(call: Callable[[], T]) -> T:
 @cache
 def prepare_threads() -> None:
     """Load what a call in a thread needs, when the first is scheduled: at its start, this would hold up others for 20 ms."""
-    import anyio  # noqa: PLC0415  # most programs have no threads
+    import anyio.to_thread  # noqa: PLC0415  # most programs have no threads
 
-    anyio.CapacityLimiter(1)  # loads anyio's backend, if a task runs
+    with contextlib.suppress(ImportError):  # then the first start loads it; the public ways need a running task
+        import anyio._backends._asyncio  # noqa: F401, PLC0415  # as above
 
 
 class ThreadCall:

@@ -38,7 +38,7 @@ from ratelimited_executor._runtime.faces.checks import threads_of
 from ratelimited_executor._runtime.life.closing import GRACE_SECONDS
 from ratelimited_executor._runtime.life.executor import ExecutorManager
 from ratelimited_executor._runtime.task.handles import TaskHandle
-from ratelimited_executor._runtime.task.launch import ThreadCall
+from ratelimited_executor._runtime.task.launch import ThreadCall, prepare_threads
 from ratelimited_executor._runtime.threads.blocking import BlockingLimiter, BlockingManager, slots_within
 from ratelimited_executor._runtime.threads.futures import ExitOfCallError, LoopFuture, complete, end_of
 from ratelimited_executor._runtime.threads.loop_thread import LoopThread
@@ -225,6 +225,7 @@ class ScheduledExecutor(concurrent.futures.Executor):
         count, pool = threads_of(options.get("max_threads"), options.get("thread_pool"))
         if pool is None:
             options.setdefault("max_concurrency", count)
+        prepare_threads()  # here, where nobody waits for the loop, and before a fork
         self._owns_thread = manager is None
         if manager is None:
             shown = f"ScheduledExecutor {name!r}"
