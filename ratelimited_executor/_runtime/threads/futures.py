@@ -39,14 +39,17 @@ class LoopFuture(concurrent.futures.Future[T]):
         self.on_cancel: Callable[[], object] | None = None
 
     def result(self, timeout: float | None = None) -> T:
+        """See ``concurrent.futures.Future.result``."""
         self._check("result")
         return super().result(timeout)
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
+        """See ``concurrent.futures.Future.exception``."""
         self._check("exception")
         return super().exception(timeout)
 
     def cancel(self) -> bool:
+        """Cancel the future, and then the call."""
         cancelled = super().cancel()
         if cancelled and self.on_cancel is not None:
             self.on_cancel()

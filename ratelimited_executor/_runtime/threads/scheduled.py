@@ -68,7 +68,7 @@ Ts = TypeVarTuple("Ts")
 _OVER: Final = ("CANCELLED", "CANCELLED_AND_NOTIFIED", "FINISHED")  # states of concurrent.futures
 
 
-class RunOptions(TypedDict, total=False):
+class SharedOptions(TypedDict, total=False):
     """The keyword arguments of every call: those of the asyncio executor without ``in_thread=``."""
 
     priority: float
@@ -79,7 +79,7 @@ class RunOptions(TypedDict, total=False):
     cost: CostLike
 
 
-class CallOptions(RunOptions, total=False):
+class CallOptions(SharedOptions, total=False):
     """The keyword arguments of ``schedule``."""
 
     delay: DurationLike | None
@@ -90,7 +90,7 @@ class CallOptions(RunOptions, total=False):
     slots: BlockingSlots | Sequence[BlockingSlots] | None
 
 
-class RepeatOptions(RunOptions, total=False):
+class RepeatOptions(SharedOptions, total=False):
     """The keyword arguments of repeating calls."""
 
     initial_delay: DurationLike
@@ -111,9 +111,10 @@ class ScheduledFuture(LoopFuture[T]):
             the call is accepted, which ``submit`` does not wait for.
     """
 
+    handle: TaskHandle[Any] | BatchHandle[Any] | RepeatingHandle | None = None
+
     def __init__(self, name: str, loop: asyncio.AbstractEventLoop, call_back: Callable[[Any], None]) -> None:
         super().__init__(0)
-        self.handle: TaskHandle[Any] | BatchHandle[Any] | RepeatingHandle | None = None
         self._name = name
         self._process = os.getpid()
         self._loop = loop
@@ -233,7 +234,7 @@ class ScheduledExecutor(concurrent.futures.Executor):
         elif not isinstance(manager, BlockingManager):
             raise TypeError(f"manager must be a BlockingManager, got {manager!r}")
         elif peers is not None or loop is not None:
-            raise TypeError("peers= and loop= exclude manager=: pass them to BlockingManager(...)")
+            raise TypeError("peers= and loop= exclude manager=: they are settings of the manager")
         else:
             self._thread = manager._thread  # noqa: SLF001  # they are one face
         self._executor: RateLimitedExecutor = self._thread.configure(

@@ -850,10 +850,10 @@ def test_bad_input_is_refused_at_the_call_and_changes_nothing(executor):
 def test_arguments_are_those_of_the_asyncio_executor():
     """Each method takes the options of its counterpart: all of them, but for ``in_thread``."""
     runs = set(inspect.signature(RateLimitedExecutor.schedule).parameters)
-    assert set(inspect.get_annotations(scheduled.CallOptions)) | set(inspect.get_annotations(scheduled.RunOptions)) == (
-        runs - {"self", "fn", "args", "in_thread"}
-    )
-    ours = {*inspect.get_annotations(scheduled.RepeatOptions), *inspect.get_annotations(scheduled.RunOptions)}
+    assert set(inspect.get_annotations(scheduled.CallOptions)) | set(
+        inspect.get_annotations(scheduled.SharedOptions)
+    ) == (runs - {"self", "fn", "args", "in_thread"})
+    ours = {*inspect.get_annotations(scheduled.RepeatOptions), *inspect.get_annotations(scheduled.SharedOptions)}
     for name in ("schedule_at_fixed_rate", "schedule_with_fixed_delay", "schedule_cron"):
         model, mine = (
             inspect.signature(getattr(owner, name)).parameters for owner in (RateLimitedExecutor, ScheduledExecutor)
