@@ -194,9 +194,6 @@ class LoopThread:
         name: the name used in errors.
         loop: a loop that runs in another thread already; None for a thread and a loop of its own.
         ending: the call that ends it, for the warning about an unclosed one.
-
-    Attributes:
-        drained: the executors to shut down before it is closed.
     """
 
     def __init__(
@@ -211,11 +208,11 @@ class LoopThread:
             raise TypeError(f"loop must be an asyncio event loop that runs in another thread, or None, got {loop!r}")
         self.manager = manager
         self.crossings = Crossings()
-        self.drained: weakref.WeakSet[Drained] = weakref.WeakSet()
         self._name = name
         self._loop = loop
         self._ending = ending
         self._lock = threading.Lock()
+        self._drained: weakref.WeakSet[Drained] = weakref.WeakSet()  # to be shut down before it is closed
         self._is_closed = False
         self._process = 0  # the process that has started it; a fork has none of its threads
         self._thread: threading.Thread | _Visit | None = None
@@ -378,11 +375,24 @@ class LoopThread:
             self._thread.join()
         _OPEN.discard(self)
 
+    def add(self, executor: Drained) -> None:
+        """Have an executor shut down before it is closed, as long as somebody uses that."""
+        with self._lock:
+            self._drained.add(executor)
+
+    def remove(self, executor: Drained) -> None:
+        """Record that an executor has been shut down."""
+        with self._lock:
+            self._drained.discard(executor)
+
     def drain(self, *, cancel: bool = False) -> None:
         """Shut down its executors, and wait for the calls that they have accepted; ``cancel`` as of :meth:`close`."""
-        if self._loop is None or self._loop.is_running():  # else nothing can run there any more
-            for executor in list(self.drained):
-                executor.shutdown(cancel_futures=cancel)
+        if self._loop is not None and not self._loop.is_running():
+            return  # nothing can run there any more
+        with self._lock:
+            executors = list(self._drained)
+        for executor in executors:
+            executor.shutdown(cancel_futures=cancel)
 
     def end(self) -> None:
         """Close it without waiting; waiting and new callers are refused."""

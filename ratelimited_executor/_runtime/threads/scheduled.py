@@ -247,7 +247,7 @@ class ScheduledExecutor(concurrent.futures.Executor):
             set()
         )  # of accepted calls that have not ended; used on the loop alone
         self._emptied: asyncio.Future[None] | None = None
-        self._thread.drained.add(self)
+        self._thread.add(self)
 
     # One call.
 
@@ -486,7 +486,7 @@ class ScheduledExecutor(concurrent.futures.Executor):
         with self._lock:
             self._is_shut_down = True
         if thread.state == "new":
-            thread.drained.discard(self)
+            thread.remove(self)
             if self._owns_thread:
                 thread.close()
             else:
@@ -498,7 +498,7 @@ class ScheduledExecutor(concurrent.futures.Executor):
                 return
             with contextlib.suppress(ExecutorStoppedError):  # another thread was faster, or the loop has died
                 thread.wait_for(end)
-            thread.drained.discard(self)
+            thread.remove(self)
         if wait and self._owns_thread:
             thread.close()
 
@@ -528,7 +528,7 @@ class ScheduledExecutor(concurrent.futures.Executor):
                 self._emptied = self._emptied or asyncio.get_running_loop().create_future()
                 await asyncio.wait([self._emptied], timeout=GRACE_SECONDS)
         finally:
-            self._thread.drained.discard(self)
+            self._thread.remove(self)
             if self._owns_thread:
                 self._thread.end()
 
