@@ -224,9 +224,9 @@ class LoopThread:
         return self._name
 
     @property
-    def process(self) -> int:
-        """The process that has started it; 0 before."""
-        return self._process
+    def is_inherited(self) -> bool:
+        """True in a fork of the process that has started it, where its locks may be held for ever."""
+        return self._process not in (0, os.getpid())
 
     @property
     def state(self) -> str:
@@ -365,7 +365,7 @@ class LoopThread:
         Raises:
             RuntimeError: on the thread itself.
         """
-        if self._process not in (0, os.getpid()):
+        if self.is_inherited:
             return  # only the parent can close it
         if self.is_own_thread:
             raise RuntimeError(f"{self._name} cannot be closed on its own thread, which would wait for itself")
@@ -387,8 +387,8 @@ class LoopThread:
 
     def drain(self, *, cancel: bool = False) -> None:
         """Shut down its executors, and wait for the calls that they have accepted; ``cancel`` as of :meth:`close`."""
-        if self._loop is not None and not self._loop.is_running():
-            return  # nothing can run there any more
+        if self.is_inherited or (self._loop is not None and not self._loop.is_running()):
+            return  # nothing can run there
         with self._lock:
             executors = list(self._drained)
         for executor in executors:

@@ -243,9 +243,7 @@ class ScheduledExecutor(concurrent.futures.Executor):
         self._lock = threading.Lock()
         self._is_shut_down = False
         self._working: set[int] = set()  # the threads that run a call or a callback
-        self._futures: set[ScheduledFuture[Any]] = (
-            set()
-        )  # of accepted calls that have not ended; used on the loop alone
+        self._futures: set[ScheduledFuture[Any]] = set()  # of accepted calls that have not ended; for the loop alone
         self._emptied: asyncio.Future[None] | None = None
         self._thread.add(self)
 
@@ -481,6 +479,8 @@ class ScheduledExecutor(concurrent.futures.Executor):
         flag_of("wait", wait)
         flag_of("cancel_futures", cancel_futures)
         thread = self._thread
+        if thread.is_inherited:
+            return  # only the parent can end it
         if wait and (thread.is_own_thread or threading.get_ident() in self._working):
             raise RuntimeError("shutdown(wait=True) in a call of this executor would wait for itself: pass wait=False")
         with self._lock:
@@ -496,7 +496,8 @@ class ScheduledExecutor(concurrent.futures.Executor):
             if not wait:
                 thread.call_soon(end)
                 return
-            with contextlib.suppress(ExecutorStoppedError):  # another thread was faster, or the loop has died
+            # Another thread was faster, or an error has ended the loop.
+            with contextlib.suppress(ExecutorStoppedError, concurrent.futures.CancelledError):
                 thread.wait_for(end)
             thread.remove(self)
         if wait and self._owns_thread:
