@@ -953,7 +953,42 @@ def test_exit_runs_what_was_accepted_after_a_shutdown_that_did_not_wait():
     assert ("later\n", "") == run_program(program)
 
 
-def test_exit_is_not_held_by_a_daemon_or_a_pause():
+def test_exit_runs_what_a_given_loop_has_accepted():
+    """The same holds for calls on a loop that is given, whose thread is a daemon."""
+    program = """
+        import asyncio, threading
+        from ratelimited_executor.blocking import ScheduledExecutor
+
+        loop = asyncio.new_event_loop()
+        threading.Thread(target=loop.run_forever, daemon=True).start()
+        ScheduledExecutor("x", loop=loop).schedule(print, "later", delay=0.3)
+    """
+    assert "later\n" == run_program(program)[0]
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork")
+def test_child_of_multiprocessing_runs_its_own_calls_before_its_end():
+    """A forked child runs what it has accepted, and does not wait for what its parent has."""
+    program = """
+        import multiprocessing, warnings
+        from ratelimited_executor.blocking import ScheduledExecutor
+
+        warnings.simplefilter("ignore", DeprecationWarning)  # of a fork beside threads: that is the point
+
+        def child():
+            own.schedule(print, "later", delay=0.2)
+
+        own, used = ScheduledExecutor("own"), ScheduledExecutor("used")
+        future = used.schedule(int, delay=60)
+        process = multiprocessing.get_context("fork").Process(target=child)
+        process.start()
+        process.join(20)
+        print(process.exitcode, future.cancel())
+    """
+    assert ("later\n0 True\n", "") == run_program(program)
+
+
+def test_exit_is_not_held_by_a_pause():
     """What can never start does not keep a program from ending."""
     program = """
         from ratelimited_executor.blocking import ScheduledExecutor
