@@ -128,9 +128,13 @@ class Start:
 
     def wait(self, look: Callable[[], None] | None = None) -> None:
         """Wait for success or failure; ``look`` as of :meth:`Reply.wait`."""
-        if self.loop is None and self.failure is None:
-            _pass(self._gate, look)
-            self._gate.release()
+        if self.loop is not None or self.failure is not None:
+            return
+        if look is None:
+            with self._gate:  # in one step, so that an interrupt leaves it open for the others
+                return
+        _pass(self._gate, look)
+        self._gate.release()
 
 
 class Reply:
