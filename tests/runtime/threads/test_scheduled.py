@@ -710,13 +710,13 @@ def test_dropped_runs_what_it_has_accepted_and_then_warns():
     """An executor that is dropped runs its calls, as those of the standard library do; then it warns, and ends."""
     log = []
     executor = ScheduledExecutor("x")
-    executor.schedule(log.append, 1, delay=0.1)
+    kept = executor.schedule(log.append, 1, delay=0.1)
     (thread,) = [thread for thread in threading.enumerate() if thread.name == LOOP_THREAD]
     with warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always")
         del executor
         until(lambda: gc.collect() is not None and not thread.is_alive())
-    assert [1] == log
+    assert ([1], True) == (log, kept.done())  # its future does not keep it
     assert "unclosed ScheduledExecutor 'x': use with, or shutdown()" in {str(each.message) for each in warned}
 
 
@@ -761,6 +761,21 @@ def test_executors_of_a_manager_share_slots_and_end_before_it():
     assert 1 == waiting.result(0)
     with pytest.raises(ExecutorStoppedError):
         second.submit(int)
+
+
+def test_all_futures_have_ended_when_shutdown_returns():
+    """So it is, whatever kind of call they are of, also if the manager and its loop go on."""
+    with BlockingManager() as manager:
+        for number in range(20):
+            executor = ScheduledExecutor(f"x{number}", manager=manager)
+            futures = [
+                executor.schedule_at_fixed_rate(int, period=60, initial_delay=60),
+                executor.schedule_many(here_async, range(3)),
+                executor.submit(int),
+                executor.submit(here_async),
+            ]
+            executor.shutdown()
+            assert all(future.done() for future in futures)
 
 
 def test_loop_that_is_given_is_used_and_goes_on(loop):
@@ -939,14 +954,17 @@ def test_exit_runs_what_was_accepted():
         import threading, time
         from ratelimited_executor.blocking import BlockingManager, ScheduledExecutor
 
-        manager = BlockingManager()
-        executor = ScheduledExecutor("x", manager=manager)
-        limiter = manager.limiter("api")
+        managers = [BlockingManager() for _ in range(8)]  # all are open until the calls have ended
+        executor = ScheduledExecutor("x", manager=managers[0])
+        limiters = [manager.limiter("api") for manager in managers]
 
         def run(text):
-            with limiter.permit():
-                print(text, flush=True)
+            for limiter in limiters:
+                limiter.acquire()
+            print(text, flush=True)
             return text
+
+        run("first")
 
         def refused():
             threading.main_thread().join()
@@ -962,7 +980,7 @@ def test_exit_runs_what_was_accepted():
         threading.Thread(target=refused).start()
         print("end", flush=True)
     """
-    assert ("end\nlater\nrefused later\n", "") == run_program(program)
+    assert ("first\nend\nlater\nrefused later\n", "") == run_program(program)
 
 
 def test_exit_runs_what_was_accepted_after_a_shutdown_that_did_not_wait():
@@ -1055,6 +1073,20 @@ def test_interrupt_ends_a_wait_and_not_the_executor():
     output, errors = run_program(program)
     assert "interrupted False 4\nleft True\n" == output
     assert "KeyboardInterrupt" in errors
+
+
+def test_interrupted_schedule_leaves_no_call_behind(executor, monkeypatch):
+    """If a signal handler raises while a call is being accepted, nobody has its future, and so it is cancelled."""
+    call = executor._thread.call
+
+    def interrupted(request):
+        call(request)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(executor._thread, "call", interrupted)
+        executor.schedule(int, delay=60)
+    until(lambda: (1, 0) == (executor.statistics().cancelled, executor.statistics().waiting))
 
 
 @pytest.mark.slow
