@@ -776,6 +776,10 @@ def test_all_futures_have_ended_when_shutdown_returns():
             ]
             executor.shutdown()
             assert all(future.done() for future in futures)
+        executor = ScheduledExecutor("many", manager=manager, rate=0)
+        futures = [executor.submit(int) for _ in range(8000)]  # whose ends are told in several turns of the loop
+        executor.shutdown()
+        assert all(future.cancelled() for future in futures)
 
 
 def test_loop_that_is_given_is_used_and_goes_on(loop):
