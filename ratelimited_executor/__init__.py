@@ -19,7 +19,7 @@ module            names
 ``abc``           protocols that a program may implement
 ``typing``        types for annotations
 ``slots``         pools of slots: limits on how many holders work at once
-``blocking``      permits and slots for threads without an event loop
+``blocking``      a scheduled executor, permits and slots for threads without an event loop
 ``durable``       tasks that survive the process
 ``front``         an HTTP front for durable tasks
 ``dashboard``     a live page of executors

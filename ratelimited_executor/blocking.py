@@ -1,4 +1,4 @@
-"""Permits and slots for threads that have no event loop."""
+"""A scheduled executor, permits and slots for threads that have no event loop."""
 
 from __future__ import annotations
 
@@ -9,5 +9,14 @@ from ratelimited_executor._runtime.threads.blocking import (
     BlockingPermit,
     BlockingSlots,
 )
+from ratelimited_executor._runtime.threads.scheduled import ScheduledExecutor, ScheduledFuture
 
-__all__ = ["BlockingHold", "BlockingLimiter", "BlockingManager", "BlockingPermit", "BlockingSlots"]
+__all__ = [
+    "BlockingHold",
+    "BlockingLimiter",
+    "BlockingManager",
+    "BlockingPermit",
+    "BlockingSlots",
+    "ScheduledExecutor",
+    "ScheduledFuture",
+]

@@ -13,7 +13,7 @@ import threading
 import unittest
 
 from ratelimited_executor import RateLimitedExecutor
-from ratelimited_executor.blocking import BlockingManager
+from ratelimited_executor.blocking import BlockingManager, ScheduledExecutor
 
 from . import face_loop
 from .deviations import deviation_of
@@ -108,6 +108,20 @@ def on_the_blocking_face(module):
     return of_thread_pools(module, Pool)
 
 
+def on_the_scheduled_executor(module):
+    """Tests of pools of threads on scheduled executors, each with a loop in a thread of its own."""
+
+    class Pool(ScheduledExecutor):
+        def __init__(self, max_workers=None):
+            super().__init__("pool", max_threads=max_workers)
+
+        def submit(self, fn, /, *args, **kwargs):
+            count_call()
+            return super().submit(fn, *args, **kwargs)
+
+    return of_thread_pools(module, Pool)
+
+
 def count_call():
     face_loop.FaceLoop.taken += 1
 
@@ -116,6 +130,7 @@ SUITES = {
     "asyncio face": on_the_asyncio_face,
     "futures face": on_the_futures_face,
     "blocking face": on_the_blocking_face,
+    "scheduled executor": on_the_scheduled_executor,
 }
 
 

@@ -52,12 +52,12 @@ MODULES = [
     Module("asyncio face", "test.test_asyncio.test_events", ("EPollEventLoopTests", "HandleTests", "TimerTests")),
     *(
         Module(suite, f"test.test_concurrent_futures.test_{name}", applies=FROM_312)
-        for suite in ("futures face", "blocking face")
+        for suite in ("futures face", "blocking face", "scheduled executor")
         for name in _POOLS
     ),
     *(
         Module(suite, "test.test_concurrent_futures", applies=not FROM_312)
-        for suite in ("futures face", "blocking face")
+        for suite in ("futures face", "blocking face", "scheduled executor")
     ),
 ]
 
@@ -85,6 +85,26 @@ _OTHERS = {
         "test_thread_names_default",
     )
 }
+_NO_POOL = {
+    **{
+        name: _PRIVATE
+        for name in (
+            "test_default_workers",
+            "test_idle_thread_reuse",
+            "test_saturation",
+            "test_threads_terminate",
+        )
+    },
+    **{
+        name: Deviation("there is no initializer=: the threads are the executor's, or those of a pool", is_run=False)
+        for name in (
+            "test_initializer",
+            "test_initargs",
+            "ThreadPoolInitializerTest",
+            "ThreadPoolFailingInitializerTest",
+        )
+    },
+}
 
 DEVIATIONS: dict[str, dict[str, Deviation]] = {
     "asyncio face": {
@@ -94,26 +114,18 @@ DEVIATIONS: dict[str, dict[str, Deviation]] = {
     },
     "futures face": _PROGRAMS
     | _OTHERS
+    | _NO_POOL
     | {
         "test_cancel_futures": Deviation(
             "a race: starts pass through the loop, so all 50 calls may be cancelled before the first", is_run=False
         ),
-        "test_default_workers": _PRIVATE,
-        "test_idle_thread_reuse": _PRIVATE,
-        "test_saturation": _PRIVATE,
-        "test_threads_terminate": _PRIVATE,
         "test_max_workers_negative": Deviation("the same error in other words: max_workers must be >= 1, got 0"),
-        **{
-            name: Deviation("the face has no initializer=, and its threads are the executor's", is_run=False)
-            for name in (
-                "test_initializer",
-                "test_initargs",
-                "ThreadPoolInitializerTest",
-                "ThreadPoolFailingInitializerTest",
-            )
-        },
     },
     "blocking face": _PROGRAMS | _OTHERS,
+    "scheduled executor": _PROGRAMS
+    | _OTHERS
+    | _NO_POOL
+    | {"test_max_workers_negative": Deviation("the same error in other words: max_threads must be >= 1, got 0")},
 }
 
 

@@ -32,7 +32,14 @@ from ratelimited_executor.abc import Clock, Peers
 from ratelimited_executor.handles import CallHandle, FuturesFace, Outcome
 from ratelimited_executor.insight import Explanation, Kernel, Statistics
 from ratelimited_executor.orders import TaskView, earliest_due_first, latest_due_first
-from ratelimited_executor.blocking import BlockingLimiter, BlockingManager, BlockingPermit, BlockingSlots
+from ratelimited_executor.blocking import (
+    BlockingLimiter,
+    BlockingManager,
+    BlockingPermit,
+    BlockingSlots,
+    ScheduledExecutor,
+    ScheduledFuture,
+)
 from ratelimited_executor.cycles import SQLiteProgress
 from ratelimited_executor.peers import RedisPeers, StaticPeers
 from ratelimited_executor.policies import Paced as PacedOfTheModule
@@ -228,6 +235,26 @@ def threads() -> None:
         gpu.limit = 3
         limiter.permit(price=1)  # type: ignore[call-arg]
         gpu.hold(2)  # type: ignore[call-arg]
+
+
+def without_asyncio() -> None:
+    """The scheduled executor returns futures of what functions and coroutine functions return."""
+    with BlockingManager() as manager, ScheduledExecutor("mail", rate="10/s", manager=manager) as executor:
+        assert_type(executor, ScheduledExecutor)
+        assert_type(executor.submit(int, "ff", base=16), ScheduledFuture[int])
+        assert_type(executor.submit(ping), ScheduledFuture[None])
+        assert_type(executor.schedule(divmod, 7, 2, delay="1s", priority=1).result(), tuple[int, int])
+        assert_type(executor.schedule(ping, slots=manager.slots("gpu", limit=1)), ScheduledFuture[None])
+        assert_type(executor.schedule_many(int, ["1"], over=2).result(), BatchSummary)
+        assert_type(executor.schedule_at_fixed_rate(int, "1", period=1, max_runs=2), ScheduledFuture[None])
+        assert_type(executor.schedule_cron("@daily", ping, tz="UTC"), ScheduledFuture[None])
+        assert_type(list(executor.map(int, ["1"])), list[int])
+        assert_type(executor.explain(executor.submit(ping)), Explanation)
+        assert_type(executor.limiter, BlockingLimiter)
+        futures: list[concurrent.futures.Future[int]] = [executor.submit(int)]
+        concurrent.futures.wait(futures)
+        executor.schedule(int, delay=1, in_thread=True)  # type: ignore[call-overload]
+        executor.schedule_at_fixed_rate(int)  # type: ignore[call-arg]
 
 
 def modules() -> None:

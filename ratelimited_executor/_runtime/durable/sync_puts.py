@@ -122,11 +122,11 @@ class _PuttingThread(LoopThread):
         """True if its store could not be opened."""
         return self._start.failure is not None
 
-    def close(self) -> None:
+    def close(self, *, cancel: bool = False) -> None:
         """End the thread; an opening that is under way is given up."""
         if self._process in (0, os.getpid()):
             self._keeper.give_up()
-        super().close()
+        super().close(cancel=cancel)
 
     def put(self, tasks: Sequence[NewTask], begun: list[bool]) -> list[bool | Duplicate]:
         """Put tasks; ``begun`` gets an element if that may have had an effect."""

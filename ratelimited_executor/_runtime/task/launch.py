@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from contextvars import Context
 from functools import cache, partial
 from threading import Lock
@@ -86,9 +87,10 @@ def _without_stop(call: Callable[[], T]) -> T:
 @cache
 def prepare_threads() -> None:
     """Load what a call in a thread needs, when the first is scheduled: at its start, this would hold up others for 20 ms."""
-    import anyio  # noqa: PLC0415  # most programs have no threads
+    import anyio.to_thread  # noqa: PLC0415  # most programs have no threads
 
-    anyio.CapacityLimiter(1)  # loads anyio's backend, if a task runs
+    with contextlib.suppress(ImportError):  # then the first start loads it; the public ways need a running task
+        import anyio._backends._asyncio  # noqa: F401, PLC0415  # as above
 
 
 class ThreadCall:
@@ -158,7 +160,10 @@ def _plain_result(call: Callable[..., Any], args: tuple[Any, ...]) -> Any:
     result = call(*args)
     if asyncio.iscoroutine(result):
         result.close()
-        raise TypeError(f"{name_of(call)} is async and cannot run in a worker thread: leave in_thread= out")
+        raise TypeError(
+            f"{name_of(call)} is async and cannot run in a worker thread: leave in_thread= out, or pass a function that is "
+            "declared with async def"
+        )
     return result
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from functools import partial
-from typing import TYPE_CHECKING, Any, Self, cast
+from typing import TYPE_CHECKING, Any, Self
 
 from ratelimited_executor._runtime.arguments import INHERITED
 from ratelimited_executor._runtime.life.executor import ExecutorManager
@@ -18,6 +18,7 @@ from ratelimited_executor._runtime.threads.loop_thread import Crossing, LoopThre
 from ratelimited_executor.exceptions import ExecutorStoppedError, SlotLostError
 
 if TYPE_CHECKING:
+    import asyncio
     from collections.abc import Hashable, Iterable, Mapping
     from types import TracebackType
 
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from ratelimited_executor.abc import Clock, Fleet, Peers
     from ratelimited_executor.typing import CostLike, RatesLike
 
-__all__ = ["BlockingHold", "BlockingLimiter", "BlockingManager", "BlockingPermit", "BlockingSlots"]
+__all__ = ["BlockingHold", "BlockingLimiter", "BlockingManager", "BlockingPermit", "BlockingSlots", "slots_within"]
 
 
 class BlockingPermit:
@@ -230,7 +231,12 @@ class BlockingSlots:
         """
         name = threading.current_thread().name if name is None else name
         make = partial(
-            self._slots.hold, priority=priority, expires=expires, name=name, also=_slots_of(also), on_lost=on_lost
+            self._slots.hold,
+            priority=priority,
+            expires=expires,
+            name=name,
+            also=[slots_within(pool) for pool in also],
+            on_lost=on_lost,
         )
         return BlockingHold(self._thread, self._thread.call(make), is_raising=on_lost is OnLost.CANCEL)
 
@@ -243,9 +249,11 @@ class BlockingSlots:
         return f"<BlockingSlots {self.name!r}>"
 
 
-def _slots_of(pools: Iterable[BlockingSlots]) -> list[Slots]:
-    """Return the underlying pools; other objects pass through, and ``Slots.hold`` refuses them."""
-    return [pool._slots if isinstance(pool, BlockingSlots) else cast("Slots", pool) for pool in pools]  # noqa: SLF001  # of the same class
+def slots_within(pools: Any) -> Any:
+    """Return the pool below a pool, or those below several; other objects pass through, and are refused there."""
+    if isinstance(pools, BlockingSlots):
+        return pools._slots  # noqa: SLF001  # of the same module
+    return [slots_within(pool) for pool in pools] if isinstance(pools, (list, tuple)) else pools
 
 
 class BlockingManager:
@@ -253,7 +261,7 @@ class BlockingManager:
 
     It runs an event loop in its own thread, which starts at the first use, or with ``with``. So a manager that is
     created before a process forks can be used in all forks. The thread ends with the ``with`` block, with
-    :meth:`close`, or with the interpreter.
+    :meth:`close`, or with the interpreter. With ``loop=`` it uses an event loop that runs in another thread already.
 
     >>> with BlockingManager() as manager:
     ...     limiter = manager.limiter("api", rate="10/s")
@@ -271,9 +279,10 @@ class BlockingManager:
         clock: Clock | None = None,
         peers: Peers | Fleet | None = None,
         precision: DurationLike | None = None,
+        loop: asyncio.AbstractEventLoop | None = None,
     ) -> None:
         manager = ExecutorManager(interval=interval, clock=clock, peers=peers, precision=precision)
-        self._thread = LoopThread(manager, "BlockingManager")
+        self._thread = LoopThread(manager, "BlockingManager", loop=loop)
 
     def limiter(self, name: str, **options: Any) -> BlockingLimiter:
         """Create a limiter.
@@ -298,7 +307,8 @@ class BlockingManager:
     def close(self) -> None:
         """Close the manager: waiting threads get ``ExecutorStoppedError``, holders of permits and slots continue.
 
-        A second call only waits for the end of the first, except in a fork.
+        Before that, every :class:`ScheduledExecutor` of the manager runs what it has accepted. A second call only waits for the
+        end of the first, except in a fork.
         """
         self._thread.close()
 
@@ -309,7 +319,7 @@ class BlockingManager:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self.close()
+        self._thread.close(cancel=error is not None)
 
     def __repr__(self) -> str:
         return f"<BlockingManager {self._thread.state} limiters={len(self._thread.manager.executors)}>"

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 from ratelimited_executor._core.queue.records import StandIn
 from ratelimited_executor._kernel.buckets import name_of
-from ratelimited_executor._kernel.states import TaskState
 from ratelimited_executor._runtime.arguments import callable_of, count_of
 from ratelimited_executor._runtime.task.handles import TaskHandle
 from ratelimited_executor._runtime.task.launch import ThreadCall, Threads
@@ -25,13 +24,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-__all__ = ["FuturesFace", "call_on_loop"]
+__all__ = ["ExitOfCallError", "FuturesFace", "LoopFuture", "call_on_loop", "complete", "end_of"]
 
 T = TypeVar("T")
 _CANCELLED: Final = "CANCELLED"  # the state that concurrent.futures gives a cancelled future before it notifies waiters
 
 
-class _Future(concurrent.futures.Future[T]):
+class LoopFuture(concurrent.futures.Future[T]):
     """A future that refuses to block the event loop that must complete it."""
 
     def __init__(self, loop_thread: int) -> None:
@@ -40,14 +39,17 @@ class _Future(concurrent.futures.Future[T]):
         self.on_cancel: Callable[[], object] | None = None
 
     def result(self, timeout: float | None = None) -> T:
+        """See ``concurrent.futures.Future.result``."""
         self._check("result")
         return super().result(timeout)
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
+        """See ``concurrent.futures.Future.exception``."""
         self._check("exception")
         return super().exception(timeout)
 
     def cancel(self) -> bool:
+        """Cancel the future, and then the call."""
         cancelled = super().cancel()
         if cancelled and self.on_cancel is not None:
             self.on_cancel()
@@ -65,7 +67,7 @@ class _Future(concurrent.futures.Future[T]):
             )
 
 
-class _ExitOfCallError(BaseException):
+class ExitOfCallError(BaseException):
     """Carries the ``SystemExit`` of a call to its future, as in a thread pool, instead of ending the event loop.
 
     It is not an ``Exception``, so a call that exits is not retried.
@@ -112,7 +114,7 @@ class FuturesFace(concurrent.futures.Executor):
             else Threads(count_of("max_workers", max_workers, least=1), are_there=threads.are_there)
         )
         self._lock = threading.Lock()
-        self._open: set[_Future[Any]] = set()
+        self._open: set[LoopFuture[Any]] = set()
         self._is_shut_down = False
 
     def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> concurrent.futures.Future[T]:
@@ -123,7 +125,7 @@ class FuturesFace(concurrent.futures.Executor):
             ExecutorStoppedError: after ``shutdown``, or when the executor is closed.
         """
         callable_of("fn", fn)
-        future: _Future[T] = _Future(self._loop_thread)
+        future: LoopFuture[T] = LoopFuture(self._loop_thread)
         with self._lock:
             if self._is_shut_down or self._loop.is_closed():
                 raise ExecutorStoppedError(f"the futures face of {self._executor.name}")
@@ -159,7 +161,7 @@ class FuturesFace(concurrent.futures.Executor):
         with self._lock:
             self._open.discard(future)
 
-    def _place(self, future: _Future[Any], call: partial[Any]) -> None:
+    def _place(self, future: LoopFuture[Any], call: partial[Any]) -> None:
         """Schedule a call, on the loop's thread."""
         if future.cancelled():
             future.set_running_or_notify_cancel()  # notifies waiters of the cancellation
@@ -172,7 +174,7 @@ class FuturesFace(concurrent.futures.Executor):
             try:
                 return call()
             except (SystemExit, KeyboardInterrupt) as error:
-                raise _ExitOfCallError(error) from None
+                raise ExitOfCallError(error) from None
 
         def start() -> Any:
             return ThreadCall(run, (), contextvars.copy_context(), self._threads)
@@ -183,7 +185,7 @@ class FuturesFace(concurrent.futures.Executor):
             future.set_exception(error)
             return
         future.on_cancel = partial(self._loop.call_soon_threadsafe, handle.cancel)
-        handle.add_done_callback(partial(_complete, future))
+        handle.add_done_callback(partial(complete, future))
 
 
 def _shown(call: partial[Any]) -> tuple[Any, tuple[Any, ...]]:
@@ -191,11 +193,11 @@ def _shown(call: partial[Any]) -> tuple[Any, tuple[Any, ...]]:
     return (partial(call.func, **call.keywords) if call.keywords else call.func), call.args
 
 
-def _complete(future: _Future[Any], handle: TaskHandle[Any]) -> None:
+def complete(future: LoopFuture[Any], handle: TaskHandle[Any] | asyncio.Future[Any]) -> None:
     """Copy the outcome of a task to a future."""
     if future.done():
         future.notify_cancel()
-        if handle.state is TaskState.FAILED:
+        if not handle.cancelled():
             handle.exception()  # marks it as retrieved: the future was cancelled
         return
     if handle.cancelled():
@@ -208,7 +210,7 @@ def _complete(future: _Future[Any], handle: TaskHandle[Any]) -> None:
     if not future.running() and not future.set_running_or_notify_cancel():
         return
     error = handle.exception()
-    if isinstance(error, _ExitOfCallError):
+    if isinstance(error, ExitOfCallError):
         error = error.exit
     if error is None:
         future.set_result(handle.result())
@@ -242,17 +244,23 @@ def call_on_loop(loop: asyncio.AbstractEventLoop, call: Callable[[], Any]) -> co
             if future.set_running_or_notify_cancel():
                 future.set_result(outcome)
             return
-        ended: Any = outcome
-        if not isinstance(outcome, (TaskHandle, asyncio.Future)):
-            ended = loop.create_task(_wait_for(outcome))
-            _WAITING.add(ended)
-            ended.add_done_callback(_WAITING.discard)
+        ended = end_of(loop, outcome)
         ended.add_done_callback(partial(_copy_outcome, future))
         cancelled = outcome if hasattr(outcome, "cancel") else ended
         future.add_done_callback(partial(_pass_cancel, loop, ended, cancelled))
 
     loop.call_soon_threadsafe(place)
     return future
+
+
+def end_of(loop: asyncio.AbstractEventLoop, outcome: Any) -> TaskHandle[Any] | asyncio.Future[Any]:
+    """Return what has the outcome of an awaitable, and done callbacks: itself, or a task that awaits it."""
+    if isinstance(outcome, (TaskHandle, asyncio.Future)):
+        return outcome
+    ended = loop.create_task(_wait_for(outcome))
+    _WAITING.add(ended)
+    ended.add_done_callback(_WAITING.discard)
+    return ended
 
 
 _WAITING: Final[set[asyncio.Task[Any]]] = set()  # keeps these tasks alive, as a loop does not

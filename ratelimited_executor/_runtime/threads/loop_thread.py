@@ -1,5 +1,7 @@
 """A thread that runs a manager on an event loop, for blocking calls from other threads.
 
+It is a thread of its own, or one that runs a loop already, where the manager becomes a task.
+
 All other threads send their requests to this thread, and wait. The manager decides which is next, as always: this
 module only crosses between threads.
 
@@ -30,7 +32,7 @@ import threading
 import warnings
 import weakref
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar
 
 from ratelimited_executor._forks import check_process
 from ratelimited_executor._runtime.life.closing import GRACE_SECONDS
@@ -46,6 +48,8 @@ if TYPE_CHECKING:
 __all__ = ["Crossing", "Crossings", "LoopThread", "runs_event_loop"]
 
 T = TypeVar("T")
+_REMEDY: Final = "; a sub-interpreter may have no threads, so use it in the main interpreter"
+_LOOK_SECONDS: Final = 0.5  # between two looks whether a loop of somebody else still runs
 
 
 class Crossings:
@@ -122,11 +126,15 @@ class Start:
         self.failure = Failure(error)
         self._gate.release()
 
-    def wait(self) -> None:
-        """Wait for success or failure."""
-        if self.loop is None and self.failure is None:
-            with self._gate:
-                pass
+    def wait(self, look: Callable[[], None] | None = None) -> None:
+        """Wait for success or failure; ``look`` as of :meth:`Reply.wait`."""
+        if self.loop is not None or self.failure is not None:
+            return
+        if look is None:
+            with self._gate:  # in one step, so that an interrupt leaves it open for the others
+                return
+        _pass(self._gate, look)
+        self._gate.release()
 
 
 class Reply:
@@ -145,9 +153,13 @@ class Reply:
         self._value: Any = None
         self._error: BaseException | None = None
 
-    def wait(self) -> Any:
-        """Wait for the result, and return or raise it."""
-        self._gate.acquire()
+    def wait(self, look: Callable[[], None] | None = None) -> Any:
+        """Wait for the result, and return or raise it.
+
+        Args:
+            look: raises if there will be no result, because somebody else's loop has been stopped; None if it cannot be.
+        """
+        _pass(self._gate, look)
         if self._error is None:
             return self._value
         try:
@@ -161,23 +173,64 @@ class Reply:
         self._gate.release()
 
 
+def _pass(gate: threading.Lock, look: Callable[[], None] | None) -> None:
+    """Acquire a lock; look now and then if it will still be released."""
+    if look is None:
+        gate.acquire()
+        return
+    while not gate.acquire(timeout=_LOOK_SECONDS):
+        look()
+
+
+class Drained(Protocol):
+    """An executor whose accepted calls run before its thread ends."""
+
+    def shutdown(self, *, cancel_futures: bool = False) -> None:
+        """Accept nothing more, and wait for the calls that were accepted, or only for those that have started."""
+        ...
+
+
 class LoopThread:
     """The thread that runs a manager on an event loop; started when it is first needed.
 
     Args:
         manager: the manager that it runs.
         name: the name used in errors.
+        loop: a loop that runs in another thread already; None for a thread and a loop of its own.
+        ending: the call that ends it, for the warning about an unclosed one.
     """
 
-    def __init__(self, manager: ExecutorManager, name: str) -> None:
+    def __init__(
+        self,
+        manager: ExecutorManager,
+        name: str,
+        *,
+        loop: asyncio.AbstractEventLoop | None = None,
+        ending: str = "close()",
+    ) -> None:
+        if loop is not None and not isinstance(loop, asyncio.AbstractEventLoop):
+            raise TypeError(f"loop must be an asyncio event loop that runs in another thread, or None, got {loop!r}")
         self.manager = manager
         self.crossings = Crossings()
         self._name = name
+        self._loop = loop
+        self._ending = ending
         self._lock = threading.Lock()
+        self._drained: weakref.WeakSet[Drained] = weakref.WeakSet()  # to be shut down before it is closed
         self._is_closed = False
         self._process = 0  # the process that has started it; a fork has none of its threads
-        self._thread: threading.Thread | None = None
+        self._thread: threading.Thread | _Visit | None = None
         self._start = Start()
+
+    @property
+    def name(self) -> str:
+        """The name used in errors."""
+        return self._name
+
+    @property
+    def is_inherited(self) -> bool:
+        """True in a fork of the process that has started it, where its locks may be held for ever."""
+        return self._process not in (0, os.getpid())
 
     @property
     def state(self) -> str:
@@ -189,27 +242,60 @@ class LoopThread:
 
         Raises:
             ExecutorStoppedError: if it is closed.
-            RuntimeError: in a fork of the process that has started it.
+            RuntimeError: in a fork of the process that has started it; if no thread can be started; or on the thread of a loop
+                that was given, before the start.
         """
         check_process(self._name, self._process)
         with self._lock:
-            if self._is_closed or _exit_begun.is_set():
+            if self._is_closed or (self._thread is None and _exit_begun.is_set()):
                 raise ExecutorStoppedError(self._name)
             if self._thread is None:
-                self._process = os.getpid()
-                self._thread = threading.Thread(
-                    target=_run,
-                    args=(self.manager, self.crossings, self._start),
-                    name="ratelimited_executor",
-                    daemon=True,
-                )
-                self._thread.start()
-                _OPEN.add(self)
-        self._start.wait()
+                self._begin()
+        self._start.wait(self._look)
         if self._start.failure is not None:
             raise self._start.failure.again()
         assert self._start.loop is not None
+        if self._loop is not None:
+            self._check_loop()
         return self._start.loop
+
+    def _begin(self) -> None:
+        """Start the thread, or the task on the given loop."""
+        serve = partial(_serve, self.manager, self.crossings, self._start)
+        if self._loop is not None and asyncio._get_running_loop() is self._loop:
+            raise RuntimeError(
+                f"{self._name} would wait for its own start on the thread of its loop: use an ExecutorManager there"
+            )
+        try:
+            self._thread = (
+                threading.Thread(
+                    target=_run, args=(serve, self.crossings, self._start), name="ratelimited_executor", daemon=True
+                )
+                if self._loop is None
+                else _Visit(self._loop, serve, self.crossings, self._start)
+            )
+            self._process = os.getpid()
+            self._thread.start()
+        except RuntimeError as error:
+            self._thread, self._process = None, 0
+            raise RuntimeError(
+                f"{self._name} could not start: {error}{_REMEDY if self._loop is None else ''}"
+            ) from error
+        _OPEN.add(self)
+
+    @property
+    def _look(self) -> Callable[[], None] | None:
+        """A function that raises if the given loop has been stopped; None if the loop is its own."""
+        return None if self._loop is None else self._check_loop
+
+    def _check_loop(self) -> None:
+        assert self._loop is not None
+        if self._loop.is_closed():
+            raise ExecutorStoppedError(self._name)
+        if not self._loop.is_running():
+            raise RuntimeError(
+                f"{self._name} has lost its event loop, which has been stopped: no call can end any more"
+            )
 
     def configure(self, call: Callable[[], T]) -> T:
         """Make a call that needs no loop: directly as long as there is none, else on the loop."""
@@ -234,15 +320,23 @@ class LoopThread:
                 f"{self._name} would block the event loop of this thread: call it in a worker thread, as by "
                 "asyncio.to_thread(), or use an ExecutorManager on the loop"
             )
+        return self.wait_for(call)
+
+    def wait_for(self, call: Callable[[], Any]) -> Any:
+        """Like :meth:`call`, also in a thread that runs another loop."""
         loop = self.start()
         reply = Reply()
-        with self._lock:  # a request made before the closing is answered by it
-            if self._is_closed:
-                raise ExecutorStoppedError(self._name)
-            self.crossings.replies.add(reply)
-            loop.call_soon_threadsafe(self.crossings.answer, reply, call)
         try:
-            return reply.wait()
+            with self._lock:  # a request made before the closing is answered by it
+                if self._is_closed:
+                    raise ExecutorStoppedError(self._name)
+                self.crossings.replies.add(reply)
+                loop.call_soon_threadsafe(self.crossings.answer, reply, call)
+        except RuntimeError:  # or an error has ended the loop, or it was not ours
+            self.crossings.replies.discard(reply)
+            raise ExecutorStoppedError(self._name) from None
+        try:
+            return reply.wait(self._look)
         except concurrent.futures.CancelledError:
             if self._is_closed:
                 raise ExecutorStoppedError(self._name) from None
@@ -259,23 +353,59 @@ class LoopThread:
         """True while it runs, in this process."""
         return not self._is_closed and self._process == os.getpid()
 
-    def close(self) -> None:
-        """Refuse waiting and new callers, and wait for the end; a second call waits as well.
+    @property
+    def is_own_thread(self) -> bool:
+        """True on the thread that runs the loop."""
+        return self._start.loop is not None and asyncio._get_running_loop() is self._start.loop
+
+    def close(self, *, cancel: bool = False) -> None:
+        """Let accepted calls of executors run, refuse waiting and new callers, and wait for the end.
+
+        A second call waits as well.
+
+        Args:
+            cancel: True to cancel the calls that have not started.
 
         Raises:
             RuntimeError: on the thread itself.
         """
-        if self._process not in (0, os.getpid()):
+        if self.is_inherited:
             return  # only the parent can close it
-        if threading.current_thread() is self._thread:
+        if self.is_own_thread:
             raise RuntimeError(f"{self._name} cannot be closed on its own thread, which would wait for itself")
+        self.drain(cancel=cancel)
+        self.end()
+        if self._thread is not None:
+            self._thread.join()
+        _OPEN.discard(self)
+
+    def add(self, executor: Drained) -> None:
+        """Have an executor shut down before it is closed, as long as somebody uses that."""
+        with self._lock:
+            self._drained.add(executor)
+
+    def remove(self, executor: Drained) -> None:
+        """Record that an executor has been shut down."""
+        with self._lock:
+            self._drained.discard(executor)
+
+    def drain(self, *, cancel: bool = False) -> None:
+        """Shut down its executors, and wait for the calls that they have accepted; ``cancel`` as of :meth:`close`."""
+        if self.is_inherited or (self._loop is not None and not self._loop.is_running()):
+            return  # nothing can run there
+        with self._lock:
+            executors = list(self._drained)
+        for executor in executors:
+            executor.shutdown(cancel_futures=cancel)
+
+    def end(self) -> None:
+        """Close it without waiting; waiting and new callers are refused."""
         with self._lock:
             self._is_closed = True
         if self._thread is not None:
-            self._start.wait()
+            if not self.is_own_thread:
+                self._start.wait(self._look)
             self.stop()
-            self._thread.join()
-        _OPEN.discard(self)
 
     def stop(self) -> None:
         """End the thread without waiting."""
@@ -283,9 +413,9 @@ class LoopThread:
             self.call_soon(self._start.stopped.set)
 
     def __del__(self, _warn: Callable[..., None] = warnings.warn) -> None:
-        if self._thread is None or not self.is_open:
+        if getattr(self, "_thread", None) is None or not self.is_open:
             return
-        _warn(f"unclosed {self._name}: use with, or close()", ResourceWarning, source=self)
+        _warn(f"unclosed {self._name}: use with, or {self._ending}", ResourceWarning, source=self)
         self.stop()  # the collector may run in any thread, even in the loop's, so this must not wait
 
 
@@ -295,7 +425,12 @@ _exit_begun = threading.Event()
 
 
 def _close_open() -> None:
-    _exit_begun.set()
+    """Close those that are open; accepted calls of executors run before, as in ``concurrent.futures``."""
+    try:
+        for thread in list(_OPEN):
+            thread.drain()
+    finally:
+        _exit_begun.set()  # if Ctrl-C has ended this, the interpreter does not wait for anything
     for thread in list(_OPEN):
         thread.close()
 
@@ -325,28 +460,73 @@ def runs_event_loop() -> bool:
     return asyncio._get_running_loop() is not None
 
 
-def _run(manager: ExecutorManager, crossings: Crossings, start: Start) -> None:
-    """Run a manager on an event loop until it is stopped."""
-
-    async def main() -> None:
-        await manager.start()
-        stopped = asyncio.Event()
-        start.succeed(asyncio.get_running_loop(), stopped)
+async def _serve(manager: ExecutorManager, crossings: Crossings, start: Start) -> None:
+    """Run a manager until it is stopped, or its loop ends."""
+    await manager.start()
+    stopped = asyncio.Event()
+    start.succeed(asyncio.get_running_loop(), stopped)
+    try:
         await stopped.wait()
+    finally:
         for executor in manager.executors.values():
             executor._closing.abort()  # only waiters are left to drain, and they are notified
         await manager.aclose()
         await crossings.finish()
 
+
+def _run(serve: Callable[[], Coroutine[Any, Any, None]], crossings: Crossings, start: Start) -> None:
+    """Run a manager in a thread of its own."""
     try:
         with asyncio.Runner() as runner:
-            runner.run(main())
+            runner.run(serve())
     except BaseException as error:
         if start.loop is not None:
             raise
         start.fail(error)
     finally:
         crossings.give_up()
+
+
+class _Visit:
+    """A manager on a loop that runs in another thread: it is started and joined as a thread of its own is."""
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        serve: Callable[[], Coroutine[Any, Any, None]],
+        crossings: Crossings,
+        start: Start,
+    ) -> None:
+        self._loop = loop
+        self._serve = serve
+        self._crossings = crossings
+        self._start = start
+        self._task: asyncio.Task[None] | None = None
+        self._gate = threading.Lock()
+        self._gate.acquire()
+
+    def start(self) -> None:
+        """Start the manager as a task of the loop."""
+        if not self._loop.is_running():
+            raise RuntimeError("loop must be running in another thread: start it first, or pass no loop")
+        self._loop.call_soon_threadsafe(self._begin)
+
+    def join(self) -> None:
+        """Wait for the end; a loop that has been stopped comes to none."""
+        while not self._gate.acquire(timeout=_LOOK_SECONDS):
+            if not self._loop.is_running():
+                return
+        self._gate.release()
+
+    def _begin(self) -> None:
+        self._task = self._loop.create_task(self._serve())
+        self._task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        if self._start.loop is None:
+            self._start.fail(asyncio.CancelledError() if task.cancelled() else task.exception() or RuntimeError())
+        self._crossings.give_up()
+        self._gate.release()
 
 
 class Crossing(Generic[T]):
