@@ -139,7 +139,9 @@ def test_loops_give_each_other_tasks():
                 for at, other in enumerate(executors):
                     if at != number:
                         futures.append(other.schedule_threadsafe(note, at, (number, turn, "plain")))
-                        futures.append(other.schedule_threadsafe(note_later, at, (number, turn, "coroutine"), delay=0.01))
+                        futures.append(
+                            other.schedule_threadsafe(note_later, at, (number, turn, "coroutine"), delay=0.01)
+                        )
                         other.call_soon_threadsafe(note, at, (number, turn, "call"))
                         with pytest.raises(WrongLoopError):
                             other.submit(note, at, "never")
