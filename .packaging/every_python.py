@@ -112,7 +112,8 @@ def _rows(python: str, folder: Path, options: argparse.Namespace) -> list[Row]:
     try:
         name, flags, python = _said([python, "-c", VERSION]).splitlines()
     except (OSError, subprocess.CalledProcessError) as error:
-        return [Row(python, "-", remark=f"does not run: {error}", is_bad=True)]
+        why = f"status {error.returncode}" if isinstance(error, subprocess.CalledProcessError) else error.strerror
+        return [Row(python, "-", remark=f"does not run: {why}", is_bad=True)]
     is_known, has_use = (flag == "1" for flag in flags.split())
     if not is_known:
         return [Row(name, "-", remark="older than Python 3.11", is_bad=True)]
@@ -169,15 +170,19 @@ def _row(name: str, inside: str, home: Path, kernel: str, options: argparse.Name
         )  # fmt: skip
     row = Row(name, kernel, seconds=time.monotonic() - begin, is_bad=run.returncode != 0)
     lines = log.read_text(encoding="utf-8", errors="replace").strip().splitlines() or [""]
-    for count, word in re.findall(r"(\d+) (\w+)", lines[-1]):
-        row.counts[word] = int(count)
-    row.counts["failed"] = row.counts.get("failed", 0) + row.counts.get("error", 0) + row.counts.get("errors", 0)
-    if not row.counts.get("passed"):
-        row.counts = {}
+    row.counts = _counts(lines[-1])
     if row.is_bad:
-        print(*(line for line in lines if line.startswith(("FAILED", "ERROR"))), sep="\n", flush=True)
+        print(*(line for line in lines if re.match(r"(FAILED|ERROR) \S+\.py", line)), sep="\n", flush=True)
         row.remark = _output(log, options)
     return row
+
+
+def _counts(line: str) -> dict[str, int]:
+    """Return what the last line of pytest says; nothing if it is not that line, as after a crash."""
+    counts = {word.removesuffix("s"): int(count) for count, word in re.findall(r"(\d+) (\w+)", line)}
+    if " in " not in line or not counts:
+        return {}
+    return counts | {"failed": counts.get("failed", 0) + counts.get("error", 0)}
 
 
 def _output(log: Path, options: argparse.Namespace) -> str:
