@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from operator import ge
 
 import pytest
 
@@ -42,7 +43,7 @@ def in_threads(main, count: int = LOOPS) -> list:
         reports = []
         asyncio.get_running_loop().set_exception_handler(lambda _, context: reports.append(context))
         together.wait(30)
-        result = await main(number)
+        result = await asyncio.wait_for(main(number), 40)
         assert [] == reports
         return result
 
@@ -191,3 +192,67 @@ def test_collections_in_one_thread_leave_the_others_alone():
                 check_accounting(executor)
 
     in_threads(lambda number: works(number) if number else collects())
+
+
+@pytest.mark.parametrize("rate", [5_000, ["5000/s", "200000/m"]], ids=["one rate", "two rates"])
+def test_statistics_are_read_by_other_threads(rate):
+    """Any thread may read the statistics while tasks come, start and end: nothing is changed by that, not even a count."""
+    executors, is_over = [], threading.Event()
+
+    async def reads():
+        count, before = 0, (0, 0, 0)
+        while not is_over.is_set():
+            for executor in executors:
+                now = executor.statistics()
+                assert all(map(ge, counts := (now.accepted, now.done, now.cancelled), before)), (counts, before)
+                assert [] == [limit for limit in now.limits if limit.left < 0]
+                if rate == 5_000:
+                    assert executor.backlog_seconds() >= 0
+                count, before = count + 1, counts
+            await asyncio.sleep(0)
+        return count
+
+    async def works():
+        async with RateLimitedExecutor("read", rate=rate) as executor:
+            executors.append(executor)
+            for _ in range(20):
+                handles = [executor.submit(list) for _ in range(50)]
+                handles += [executor.schedule(asyncio.sleep, 0, delay=0.001, key=at) for at in range(20)]
+                batch = executor.schedule_many(list, [()] * 50)
+                doomed = [executor.schedule(list, delay=60.0) for _ in range(20)]
+                assert all(handle.cancel() for handle in doomed)
+                await asyncio.gather(*handles)
+                await batch
+                check_accounting(executor)
+                assert executor.statistics().waiting == executor.statistics().running == 0
+        return executor.statistics()
+
+    async def main(number):
+        try:
+            return await (reads() if number else works())
+        finally:
+            is_over.set()
+
+    found, *counts = in_threads(main)
+    assert (20 * 140, 20 * 120, 20 * 120, 20 * 20) == (found.accepted, found.started, found.done, found.cancelled)
+    assert all(counts)
+
+
+def test_what_has_to_walk_the_tasks_is_refused_in_other_threads():
+    """The backlog of a key, or under several rates, is not known without what only the loop's thread may do."""
+    is_over = threading.Barrier(2)
+
+    async def main(number):
+        async with RateLimitedExecutor(f"loop {number}", rate=["5000/s", "200000/m"][: 1 + number]) as executor:
+            executor.schedule(list, delay=0.001, key="a")
+            assert executor.backlog_seconds() == executor.backlog_seconds("a") == 0
+            with pytest.raises(WrongLoopError):
+                await asyncio.to_thread(executor.backlog_seconds, "a")
+            if number:
+                with pytest.raises(WrongLoopError):
+                    await asyncio.to_thread(executor.backlog_seconds)
+            else:
+                assert 0 == await asyncio.to_thread(executor.backlog_seconds)
+            await asyncio.to_thread(is_over.wait, 30)
+
+    in_threads(main, 2)

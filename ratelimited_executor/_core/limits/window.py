@@ -251,9 +251,9 @@ class WindowLimit(WindowFields, Limit):
         self._set_rate(self.rate, now_ns)
 
     def trial(self, time_ns: Callable[[], int] | None = None) -> Self:  # noqa: ARG002  # it reads no clock
-        """Return a copy for questions about the future."""
+        """Return a copy for questions about the future, or of another thread: so the log is copied at once."""
         other = copy(self)
-        other._log = deque([*entry] for entry in self._log)  # noqa: SLF001  # a copy of itself
+        other._log = deque([*entry] for entry in self._log.copy())  # noqa: SLF001  # a copy of itself
         other._pending = [[*entry] for entry in self._pending]  # noqa: SLF001  # a copy of itself
         return other
 
