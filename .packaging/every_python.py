@@ -137,7 +137,7 @@ def _install(python: str, name: str, home: Path, options: argparse.Namespace) ->
     environment = _environment(options.kernel == "pure")  # then nothing is compiled
     _logged([python, "-m", "venv", str(home / "venv")], home, environment)
     inside = str(home / "venv" / ("Scripts" if os.name == "nt" else "bin") / "python")
-    pip = [inside, "-m", "pip", "install", "--disable-pip-version-check"]
+    pip = [inside, "-m", "pip", "install", "--disable-pip-version-check", "--prefer-binary"]
     try:
         _logged([*pip, "-e", f".[{options.extra}]"], home, environment)
     except subprocess.CalledProcessError:
