@@ -24,6 +24,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 QUICK = ["tests/core", "tests/kernel", "tests/runtime", "-m", "not slow"]
 PURE = "RATELIMITED_EXECUTOR_PURE"
+BUILD_SECONDS_MAX = 300  # for one package of an extra
 COLUMNS = ("passed", "failed", "skipped")
 NOT_COPIED = shutil.ignore_patterns(
     ".git", ".venv", "build", "dist", "site", "__pycache__", ".*_cache", "*.so", "*.pyd"
@@ -144,9 +145,9 @@ def _install(python: str, name: str, home: Path, options: argparse.Namespace) ->
         _logged([*pip, "-e", ".[dev]"], home, environment)
         missing = []
         for requirement in _said([inside, "-P", "-c", REQUIREMENTS, options.extra]).splitlines():
-            try:  # nothing is compiled that has no wheel for this Python: it may take an hour
-                _logged([*pip, "--only-binary", ":all:", requirement], home, environment)
-            except subprocess.CalledProcessError:
+            try:  # what has no wheel for this Python is compiled, but not for an hour
+                _logged([*pip, requirement], home, environment, timeout=BUILD_SECONDS_MAX)
+            except (subprocess.CalledProcessError, subprocess.TimeoutExpired):
                 missing.append(re.split(r"[^\w.-]", requirement)[0])
         _say(f"{name}: not to be had: {', '.join(missing)}")
     return inside
@@ -199,11 +200,17 @@ def _environment(is_pure: bool) -> dict[str, str]:
     return kept | {PURE: "1"} if is_pure else kept
 
 
-def _logged(command: list[str], home: Path, environment: dict[str, str]) -> None:
+def _logged(command: list[str], home: Path, environment: dict[str, str], *, timeout: float | None = None) -> None:
     """Run a command in a copy of the project, and append what it prints to a file."""
     with (home / "install.log").open("ab") as output:
         subprocess.run(  # noqa: S603  # pip and venv of the interpreter that was given
-            command, cwd=home / "project", env=environment, stdout=output, stderr=subprocess.STDOUT, check=True
+            command,
+            cwd=home / "project",
+            env=environment,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            check=True,
+            timeout=timeout,
         )
 
 
