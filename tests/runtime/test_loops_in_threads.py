@@ -15,6 +15,7 @@ from operator import ge
 
 import pytest
 
+import ratelimited_executor._runtime.insight.insight  # noqa: F401  # pytest rewrites its asserts, which CPython 3.11 can do in one thread only
 from ratelimited_executor import ExecutorManager, RateLimitedExecutor, TaskState
 from ratelimited_executor.exceptions import WrongLoopError
 from ratelimited_executor.testing import audit
