@@ -12,6 +12,7 @@ from binascii import crc32
 from dataclasses import FrozenInstanceError
 from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
+from sysconfig import get_config_var
 
 import pytest
 
@@ -26,6 +27,7 @@ import json
 from ratelimited_executor._kernel.choice import compiled, kernel
 print(json.dumps([kernel.is_compiled, kernel.reason, getattr(compiled, "__name__", None)]))
 """
+WITH_LOCK = "import sys; sys.version = sys.version.replace('free-threading', '')"  # stand-ins do not need the lock
 FIELDS = Path(fields.__file__).read_bytes()
 REMEDY = "; run `python .packaging/build_kernel.py` in a checkout, or install again"
 
@@ -51,7 +53,7 @@ def kernel_of(tmp_path):
             environment["RATELIMITED_EXECUTOR_PURE"] = variable
         environment["PYTHONPATH"] = str(tmp_path)
         ended = subprocess.run(
-            [sys.executable, "-c", f"{prelude}\n{CODE}"],
+            [sys.executable, "-c", f"{WITH_LOCK}\n{prelude}\n{CODE}"],
             cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60,
         )  # fmt: skip
         assert (0, "") == (ended.returncode, ended.stderr)
@@ -104,6 +106,18 @@ def test_a_free_threaded_python_runs_pure_python(kernel_of):
     reason = "the extension needs the global interpreter lock, which a free-threaded build does without"
     prelude = "import sys; sys.version = '3.14.0 free-threading build (main) [GCC]'"
     assert (False, reason, None) == kernel_of("print('loaded')", prelude=prelude)
+
+
+@pytest.mark.skipif(not get_config_var("Py_GIL_DISABLED"), reason="this Python has the global interpreter lock")
+def test_a_free_threaded_python_stays_without_the_lock():
+    """On a free-threaded Python the package and what it needs leave the lock off, and the kernel says why it is pure."""
+    code = "import sys, ratelimited_executor as package; package.RateLimitedExecutor('x'); print(sys._is_gil_enabled(), package.kernel)"
+    environment = {
+        name: value for name, value in os.environ.items() if name not in ("RATELIMITED_EXECUTOR_PURE", "PYTHON_GIL")
+    }
+    ended = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=60)
+
+    assert ("", True) == (ended.stderr, ended.stdout.startswith("False pure Python (the extension needs the global"))
 
 
 def test_without_an_extension_pure_python_runs(kernel_of):

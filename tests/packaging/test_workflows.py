@@ -63,3 +63,15 @@ def test_releases_are_built_with_versions_that_fit() -> None:
         re.findall(r"== *[^\\]*\\\n +--hash=sha256:", tools)
     )
     assert {"build", "cibuildwheel"} <= set(re.findall(r"^([\w-]+)==", tools, re.MULTILINE))
+
+
+def test_the_same_versions_of_python_are_tested_built_for_and_named() -> None:
+    """Each version that the classifiers name is tested in CI, and has wheels; the oldest is the one required."""
+    metadata = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    named = re.findall(r"Python :: (3\.\d+)\n", "\n".join(metadata["project"]["classifiers"]) + "\n")
+    ci = (ROOT / ".github" / "workflows" / "ci.yml").read_text(encoding="utf-8")
+    (matrix,) = re.findall(r"python: \[(.*)\]", ci)
+
+    assert f">={named[0]}" == metadata["project"]["requires-python"]
+    assert named == re.findall(r'"(.*?)"', matrix)
+    assert [f"cp{each.replace('.', '')}-*" for each in named] == metadata["tool"]["cibuildwheel"]["build"].split()

@@ -251,9 +251,9 @@ class WindowLimit(WindowFields, Limit):
         self._set_rate(self.rate, now_ns)
 
     def trial(self, time_ns: Callable[[], int] | None = None) -> Self:  # noqa: ARG002  # it reads no clock
-        """Return a copy for questions about the future."""
+        """Return a copy for questions about the future, or of another thread, which must not change this one."""
         other = copy(self)
-        other._log = deque([*entry] for entry in self._log)  # noqa: SLF001  # a copy of itself
+        other._log = deque([*entry] for entry in _copied(self._log))  # noqa: SLF001  # a copy of itself
         other._pending = [[*entry] for entry in self._pending]  # noqa: SLF001  # a copy of itself
         return other
 
@@ -264,3 +264,14 @@ class WindowLimit(WindowFields, Limit):
         pending, self._pending = self._pending, []
         for entry in pending:
             (self._pending if entry[0] == PENDING else self._log).append(entry)
+
+
+def _copied(log: deque[list[int]]) -> deque[list[int]]:
+    """Return a copy of a log, to which another thread may be adding."""
+    while True:
+        try:
+            return log.copy()
+        except (
+            RuntimeError
+        ):  # it was changed meanwhile: on a Python without the global interpreter lock, and seldom twice
+            continue

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 from collections import Counter
 from dataclasses import dataclass
 from enum import Enum
+from functools import partial
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
@@ -16,6 +18,7 @@ from ratelimited_executor._kernel.admission import UNLIMITED
 from ratelimited_executor._kernel.pacing import Pacing
 from ratelimited_executor._kernel.states import TaskState
 from ratelimited_executor._kernel.timeline import NS
+from ratelimited_executor.exceptions import WrongLoopError
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterator, Mapping
@@ -245,8 +248,12 @@ class Insights(Protocol):
 
 
 def statistics(parts: Insights) -> Statistics:
-    """Return the counts of an executor's tasks."""
-    parts.accounts.catch_up()
+    """Return the counts of an executor's tasks; in another thread, each is of a moment of its own, the last but for a stretch."""
+    is_here = not _is_elsewhere(parts)
+    if is_here:
+        parts.accounts.catch_up()
+    count = partial(parts.accounts.count, catches_up=is_here)
+    waiting = parts.accounts.waiting_count(catches_up=is_here)
     now = parts.controls.decided_at()
     now_ns = parts.queue.timeline.to_ns(now)
     combined = parts.limits.combined
@@ -255,20 +262,20 @@ def statistics(parts: Insights) -> Statistics:
         rate=parts.controls.rate,
         is_paused=parts.controls.is_paused,
         accepted=parts.accounts.accepted_count,
-        waiting=parts.accounts.waiting_count(),
+        waiting=waiting if is_here else max(0, waiting),
         overdue=parts.queue.ready_count(),
         running=parts.accounts.running_count(),
         started=parts.accounts.started_count,
-        done=parts.accounts.count(TaskState.DONE),
-        failed=parts.accounts.count(TaskState.FAILED),
-        cancelled=parts.accounts.count(TaskState.CANCELLED),
-        expired=parts.accounts.count(TaskState.EXPIRED),
-        dropped=parts.accounts.count(TaskState.DROPPED),
+        done=count(TaskState.DONE),
+        failed=count(TaskState.FAILED),
+        cancelled=count(TaskState.CANCELLED),
+        expired=count(TaskState.EXPIRED),
+        dropped=count(TaskState.DROPPED),
         retried=parts.retries.count,
         waiters=0 if parts.backlog.room is None else parts.backlog.room.waiter_count,
         penalty=0.0 if combined is None else max(0, combined.penalty_ns - now_ns) / NS,
         keys=0 if parts.queue.gate is None else parts.queue.gate.key_count,
-        limits=() if combined is None else tuple(_limit_statistics(combined, now_ns)),
+        limits=() if combined is None else tuple(_limit_statistics(combined, now_ns, is_here=is_here)),
         peers=parts.queue.permits.peers,
         fleet=None if parts.controls.member is None else parts.controls.member.statistics(now),
     )
@@ -280,9 +287,16 @@ def _now(parts: Insights) -> float:
     return parts.engine.now() if deciding_at is None else deciding_at
 
 
-def _limit_statistics(combined: CombinedPermits, now_ns: int) -> Iterator[LimitStatistics]:
+def _is_elsewhere(parts: Insights) -> bool:
+    """True if another thread runs the loop at this moment: what that thread works with may be read here, and not changed."""
+    loop = parts.engine.loop
+    return loop.is_running() and asyncio._get_running_loop() is not loop
+
+
+def _limit_statistics(combined: CombinedPermits, now_ns: int, *, is_here: bool) -> Iterator[LimitStatistics]:
     for bound in combined.bounds:
-        left = bound.limit.count(now_ns)
+        limit = bound.limit if is_here else bound.limit.trial(lambda: now_ns)
+        left = limit.count(now_ns)
         if left < UNLIMITED:
             yield LimitStatistics(resource=bound.resource, limit=bound.text, kind=bound.kind, left=left)
 
@@ -293,19 +307,30 @@ def backlog_seconds(parts: Insights, key: Hashable = None) -> float:
     0 while they fit the permits as they come; infinity if tasks are due and the rate is 0, or an outage of the fleet leaves
     them no permits. O(1), but O(due tasks) for one key, or where keys have limits or starts have costs.
     """
-    parts.accounts.detach()
-    now = _now(parts)
+    permits: Any = parts.queue.permits
+    if _is_elsewhere(parts):
+        if (
+            key is not None
+            or parts.queue.costs is not None
+            or parts.queue.gate is not None
+            or parts.limits.combined is not None
+        ):
+            raise WrongLoopError(parts.controls.name)
+        now, permits = parts.engine.monotonic(), permits.trial()
+    else:
+        parts.accounts.detach()
+        now = _now(parts)
     if key is not None:
         return _backlog(parts, key, now)
     count = parts.queue.ready_count()
-    if count == 0 or (parts.queue.permits.is_unlimited and parts.queue.gate is None):
+    if count == 0 or (permits.is_unlimited and parts.queue.gate is None):
         return 0.0
     if parts.queue.costs is not None or parts.queue.gate is not None:
         return _backlog(parts, None, now)
     begin = _begin(parts, now, count)
     if begin == math.inf:
         return math.inf
-    when = parts.queue.permits.time_after(parts.queue.timeline.to_ns(begin), count)
+    when = permits.time_after(parts.queue.timeline.to_ns(begin), count)
     return math.inf if when is None else max(0.0, parts.queue.timeline.to_loop(when) - now)
 
 

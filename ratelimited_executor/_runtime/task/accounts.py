@@ -238,9 +238,10 @@ class Accounts(AccountFields):
 
     # Counting.
 
-    def count(self, state: TaskState) -> int:
-        """Count the tasks that ended in a state."""
-        self.catch_up()
+    def count(self, state: TaskState, *, catches_up: bool = True) -> int:
+        """Count the tasks that ended in a state; another thread must not catch up with the stretch that is being started."""
+        if catches_up:
+            self.catch_up()
         count = self.counts[state]
         return count + self._queue.cancelled_count if state is TaskState.CANCELLED else count
 
@@ -256,9 +257,10 @@ class Accounts(AccountFields):
         """Count the running tasks."""
         return len(self.running) + len(self.holding) + self.is_inside
 
-    def waiting_count(self) -> int:
-        """Count the waiting tasks, in O(1)."""
-        self.catch_up()
+    def waiting_count(self, *, catches_up: bool = True) -> int:
+        """Count the waiting tasks, in O(1); another thread must not catch up with the stretch that is being started."""
+        if catches_up:
+            self.catch_up()
         ended = sum(self.counts.values()) + self._queue.cancelled_count
         return self.accepted_count - ended - self.running_count()
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import contextvars
+import sys
 import threading
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 from ratelimited_executor._core.queue.records import StandIn
 from ratelimited_executor._kernel.buckets import name_of
 from ratelimited_executor._runtime.arguments import callable_of, count_of
+from ratelimited_executor._runtime.task.coroutines import cancel_guarded
 from ratelimited_executor._runtime.task.handles import TaskHandle
 from ratelimited_executor._runtime.task.launch import ThreadCall, Threads
 from ratelimited_executor.exceptions import ExecutorStoppedError
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
 __all__ = ["ExitOfCallError", "FuturesFace", "LoopFuture", "call_on_loop", "complete", "end_of"]
 
 T = TypeVar("T")
+_IS_AT_ONCE: Final = sys.version_info >= (3, 14)  # run_coroutine_threadsafe cancels in the same turn from then on
 _CANCELLED: Final = "CANCELLED"  # the state that concurrent.futures gives a cancelled future before it notifies waiters
 
 
@@ -286,6 +289,10 @@ def _copy_outcome(future: concurrent.futures.Future[Any], ended: Any) -> None:
 def _pass_cancel(
     loop: asyncio.AbstractEventLoop, ended: Any, outcome: Any, future: concurrent.futures.Future[Any]
 ) -> None:
-    """Cancel the task of a future that was cancelled in another thread."""
-    if future.cancelled() and not ended.done() and not loop.is_closed():
+    """Cancel the task of a future that was cancelled, in any thread: when asyncio does it on this Python."""
+    if not future.cancelled() or ended.done() or loop.is_closed():
+        return
+    if _IS_AT_ONCE and asyncio._get_running_loop() is loop:
+        cancel_guarded(loop, outcome)
+    else:
         loop.call_soon_threadsafe(outcome.cancel)

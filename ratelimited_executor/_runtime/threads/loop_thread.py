@@ -578,7 +578,8 @@ class Crossing(Generic[T]):
                 raise
 
     def __del__(self) -> None:
-        if self._is_entered and not self._is_left:
+        # At the exit of a Python without the global interpreter lock, modules may be emptied before this is collected.
+        if self._is_entered and not self._is_left and partial is not None:
             self._thread.call_soon(partial(self._leave, None))
 
     async def _enter(self) -> T:

@@ -9,6 +9,8 @@ from ratelimited_executor import RateLimitedExecutor, Retry
 from ratelimited_executor.durable import DurableState, DurableTasks, MemoryStore, Snooze, SQLiteStore
 from ratelimited_executor.testing import drain
 
+from ...helpers import skip_without_apsw
+
 
 @pytest.fixture
 def tasks():
@@ -89,6 +91,7 @@ async def test_misuse_is_refused(tasks, tmp_path):
     async with RateLimitedExecutor("x") as executor, tasks.running(executor):
         with pytest.raises(RuntimeError, match=r"outside of running\(\)"):
             await drain(tasks)
+    skip_without_apsw()
     with pytest.raises(TypeError, match="needs a MemoryStore"):
         await drain(DurableTasks(SQLiteStore(tmp_path / "tasks.db")), scheduled=True)
 
@@ -96,6 +99,7 @@ async def test_misuse_is_refused(tasks, tmp_path):
 @pytest.mark.real_time("a file")
 async def test_other_stores_run_what_is_due(tmp_path):
     """What is due in a file is run as well."""
+    skip_without_apsw()
     tasks, ran = DurableTasks(SQLiteStore(tmp_path / "tasks.db")), []
     note = tasks.task(name="note")(ran.append)
     async with tasks:

@@ -8,7 +8,7 @@ import pytest
 from ratelimited_executor.durable import DurableTasks, MemoryStore, SQLiteStore
 from ratelimited_executor.exceptions import StoreUnavailableError
 
-from ...helpers import now
+from ...helpers import now, skip_without_apsw
 
 
 class LateStore(MemoryStore):
@@ -61,6 +61,7 @@ async def test_store_that_refuses_for_good_is_not_waited_for():
 @pytest.mark.real_time("a thread of its own")
 def test_puts_without_a_loop_wait_for_the_store_as_well(tmp_path, monkeypatch):
     """The first put_sync waits for its store, too."""
+    skip_without_apsw()
     folder, attempt = tmp_path / "mounted", SQLiteStore.open
 
     async def late(store, clock):
@@ -83,6 +84,7 @@ async def _count(tasks):
 @pytest.mark.real_time("several threads wait for a store that is away")
 def test_threads_wait_for_a_store_together(tmp_path, monkeypatch):
     """Those that wait while another thread tries to open the store get its error, and do not try one after the other."""
+    skip_without_apsw()
     attempts = []
 
     async def away(store, clock):
@@ -116,6 +118,7 @@ def test_threads_wait_for_a_store_together(tmp_path, monkeypatch):
 
 def test_tasks_that_could_not_be_opened_are_opened_on_another_loop(tmp_path):
     """After several openings at a time have failed, the tasks can be opened on the next event loop, as in another try."""
+    skip_without_apsw()
     folder = tmp_path / "mounted"
     tasks = DurableTasks(SQLiteStore(folder / "tasks.db"))
 

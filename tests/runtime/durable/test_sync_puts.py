@@ -14,12 +14,15 @@ import pytest
 from ratelimited_executor.durable import DurableTasks, MemoryStore, PutSummary, RedisStore, SQLiteStore
 from ratelimited_executor.exceptions import StoreUnavailableError
 
+from ...helpers import skip_without_apsw
+
 pytestmark = pytest.mark.real_time("threads of their own")
 
 
 @pytest.fixture
 def path(tmp_path):
     """Return the path of a store."""
+    skip_without_apsw()
     return str(tmp_path / "tasks.db")
 
 
@@ -153,6 +156,7 @@ def test_errors_are_those_of_put(path, tmp_path):
 
 def test_stores_that_take_no_connection_say_so():
     """Without transactions there is nothing to join."""
+    pytest.importorskip("redis", reason="the extra redis is not installed")
     for store in (MemoryStore(), RedisStore("redis://localhost")):
         send = DurableTasks(store).task(name="send")(print)
         with pytest.raises(TypeError, match="takes none"):
@@ -228,6 +232,7 @@ def test_a_fork_during_the_puts_of_others_loses_none(path):
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no forks")
 def test_a_fork_does_not_wait_for_a_store_that_is_away(tmp_path):
     """A process forks while one of its threads waits for the store: both sides put once it is there."""
+    skip_without_apsw()
     folder = tmp_path / "mounted"
     lines = program(str(folder / "tasks.db"), f"""
         import logging, warnings
