@@ -27,7 +27,7 @@ SOURCES = "*.p[xy][ix]"  # it, and what it includes
 
 # By the compiler's family. Those that Python was built with come first, with their level of optimisation and debug symbols.
 ARGUMENTS = {"msvc": ["/O2", "/std:c++17"]}
-ARGUMENTS_ELSE = ["-O2", "-g0", "-std=c++17"]
+ARGUMENTS_ELSE = ["-O2", "-g0", "-std=c++17", "-ffp-contract=off"]  # off: a fused product is not what Python computes
 
 
 class KernelHook(BuildHookInterface[Any]):

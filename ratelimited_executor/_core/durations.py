@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import re
 from fractions import Fraction
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from ratelimited_executor._core.escapes import shown
@@ -147,6 +148,7 @@ def _finite(name: str, value: Any) -> float:
     return number
 
 
+@lru_cache(maxsize=256)  # programs read the same few texts again and again
 def _read(text: str) -> float | None:
     """Parse a duration into seconds, infinity if too large for a float; return None if it is not a duration."""
     stripped = text.strip().lower()

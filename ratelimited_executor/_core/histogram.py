@@ -8,9 +8,9 @@ lines did not justify a library. Measurements of ``load`` are in a real one, sin
 from __future__ import annotations
 
 import math
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections import Counter
-from itertools import repeat
+from itertools import accumulate, repeat
 from operator import mul
 from typing import TYPE_CHECKING, Final
 
@@ -38,6 +38,9 @@ class DurationHistogram:
         self._total = 0
         self._sum = 0.0
         self._max = 0.0
+        self._order: list[int] = []  # of the buckets, when a quantile was asked for last
+        self._sums: list[int] = []  # how many durations are in each of them and those before
+        self._summed_total = 0
 
     @property
     def mean(self) -> float:
@@ -84,6 +87,24 @@ class DurationHistogram:
             if last > longest.get(bucket, 0.0):
                 longest[bucket] = last
 
+    def add_counted(
+        self, buckets: Sequence[int], counts: Sequence[int], longest: Sequence[float], total_seconds: float
+    ) -> None:
+        """Add durations that were counted elsewhere, as :meth:`add_sorted` does.
+
+        Args:
+            buckets: the numbers of buckets.
+            counts: how many durations are in each.
+            longest: the longest in each, >= 0.
+            total_seconds: the sum of all durations.
+        """
+        self._counts.update(dict(zip(buckets, counts, strict=True)))
+        for bucket, most in zip(buckets, longest, strict=True):
+            self._longest[bucket] = max(most, self._longest.get(bucket, 0.0))
+        self._total += sum(counts)
+        self._sum += total_seconds
+        self._max = max(self._max, *longest, 0.0)
+
     def merge(self, other: DurationHistogram) -> None:
         """Add the counts of another histogram of the same growth."""
         assert self._growth_log == other._growth_log
@@ -104,12 +125,12 @@ class DurationHistogram:
         True
         """
         assert 0 < share <= 1, share
-        wanted, seen = share * self._total, 0
-        for bucket in sorted(self._counts):
-            seen += self._counts[bucket]
-            if seen >= wanted:
-                return self._longest[bucket]
-        return self._max
+        if self._summed_total != self._total:  # else it was asked for another quantile of the same durations
+            self._order = sorted(self._counts)
+            self._sums = list(accumulate(map(self._counts.__getitem__, self._order)))
+            self._summed_total = self._total
+        index = bisect_left(self._sums, share * self._total)
+        return self._longest[self._order[index]] if index < len(self._order) else self._max
 
     def buckets(self) -> Iterator[tuple[float, float, int]]:
         """Iterate over the non-empty buckets in ascending order, as (low, high, count) of durations in (low, high].

@@ -12,8 +12,8 @@ up before. So everything that may run Python code comes first, and the look-up a
 interrupted. A signal handler may end any line of the pure body, so columns are read only up to the length of the
 shortest.
 
-The parts: ``_add.pxi``, ``_cancel.pxi``, ``_crowd.pxi``, ``_order.pxi``, ``_permits.pxi``, ``_start.pxi``,
-``_task.pxi``, ``_wake.pxi``.
+The parts: ``_add.pxi``, ``_cancel.pxi``, ``_crowd.pxi``, ``_order.pxi``, ``_permits.pxi``, ``_simulate.pxi``,
+``_start.pxi``, ``_task.pxi``, ``_wake.pxi``.
 
 Each optimization states its gain, measured alone on CPython 3.11 (microseconds a call).
 """
@@ -24,7 +24,7 @@ from cpython.float cimport PyFloat_CheckExact
 from cpython.long cimport PyLong_CheckExact
 from cpython.ref cimport PyObject, PyTypeObject
 from libc.math cimport ceil, floor, nextafter
-from libc.stdint cimport UINT32_MAX, uint32_t
+from libc.stdint cimport UINT32_MAX, int64_t, uint32_t, uint64_t
 from libcpp.algorithm cimport is_sorted, sort, upper_bound
 from libcpp.pair cimport pair
 from libcpp.queue cimport priority_queue
@@ -152,6 +152,7 @@ cdef extern from "Python.h":
     object PyLong_FromLongLong(long long)
     long long PyLong_AsLongLongAndOverflow(object, int*) except? -1
     Py_ssize_t PyObject_Length(object) except -1
+    Py_ssize_t Py_SIZE(object) noexcept
     bint PyCallable_Check(object)
     object PyErr_SetFromErrno(object)
     unsigned long PyThread_get_thread_ident()
@@ -177,12 +178,14 @@ SOURCE_CRC32 = KERNEL_SOURCE_CRC32  # choice.py compares it with the source besi
 # Pairing with the pure bodies.
 
 pure = {}  # by qualified name: the pure body of each entry of bodies, and the classes created here; filled by choice.py
-cdef object CALL_OWNER = (), KEY_OPTIONS = (), TASK_HANDLE = None, PERMIT_GRID = None, EXACT_GRID = None, RISING_ORDER = None, TIMER_DESCRIPTOR = None, name_of = None
+cdef object CALL_OWNER = (), KEY_OPTIONS = (), TASK_HANDLE = None, PERMIT_GRID = None, EXACT_GRID = None, READY_QUEUES = None, RISING_ORDER = None, RUN = None, STREAM = None, TIMER_DESCRIPTOR = None, name_of = None
 
 
 def connect(name, body):
     """Register the pure body of a function, or a class that is instantiated here, by its qualified name."""
-    global CALL_OWNER, KEY_OPTIONS, TASK_HANDLE, PERMIT_GRID, EXACT_GRID, RISING_ORDER, TIMER_DESCRIPTOR, name_of
+    global CALL_OWNER, KEY_OPTIONS, TASK_HANDLE, PERMIT_GRID, EXACT_GRID, READY_QUEUES, RISING_ORDER, RUN, STREAM
+    global TIMER_DESCRIPTOR, name_of
+    global ARRIVAL, BATCH_ITEM, INV_CDF, JOB, JOB_FAILED, LASTING_COROUTINES, LOG_NORMAL, STEP_QUANTILES, new_histogram
     if name in pure:
         raise LookupError(f"there are two pure bodies of the name {name}")
     pure[name] = body
@@ -198,10 +201,34 @@ def connect(name, body):
         EXACT_GRID = body
     elif name == "RisingOrder":
         RISING_ORDER = body
+    elif name == "ReadyQueues":
+        READY_QUEUES = body
+    elif name == "Run":
+        RUN = body
+    elif name == "_Stream":
+        STREAM = body
     elif name == "TimerDescriptor":
         TIMER_DESCRIPTOR = body
     elif name == "name_of":
         name_of = body
+    elif name == "BatchItem":
+        BATCH_ITEM = body
+    elif name == "Arriving":
+        ARRIVAL = body
+    elif name == "Job":
+        JOB = body
+    elif name == "LogNormal":
+        LOG_NORMAL = body
+    elif name == "_normal_dist_inv_cdf":
+        INV_CDF = body
+    elif name == "JobFailedError":
+        JOB_FAILED = body
+    elif name == "LastingCoroutines":
+        LASTING_COROUTINES = body
+    elif name == "StepQuantiles":
+        STEP_QUANTILES = body
+    elif name == "new_histogram":
+        new_histogram = body
 
 
 def set_counts(*, spare=sizes.SPARE_COUNT, open_max=sizes.OPEN_COUNT_MAX, run=sizes.RUN_COUNT, slot=sizes.SLOT_COUNT, part=16384, place=4096):
@@ -221,7 +248,7 @@ cdef inline double time_of(EngineFields engine) except? -1:
 
 
 cdef inline double read_clock(object clock) except? -1:
-    return rle_monotonic() if RLE_HAS_CLOCK and clock is SYSTEM_CLOCK else clock()
+    return rle_monotonic() if RLE_HAS_CLOCK and clock is SYSTEM_CLOCK else read_other(clock)
 
 
 def set_timer(int fd, long long time_ns):
@@ -232,6 +259,7 @@ def set_timer(int fd, long long time_ns):
 
 # The parts, each after the parts that it depends on.
 
+include "_simulate.pxi"
 include "_order.pxi"
 include "_add.pxi"
 include "_cancel.pxi"
@@ -247,25 +275,44 @@ include "_crowd.pxi"
 bodies = {
     "Admission.look": look_at,
     "Admission.take": take_counted,
+    "Arriving.__init__": init_arrival,
     "BatchSource.count_until": count_until,
     "Bucket.move_survivors": move_survivors,
+    "Calendar._open": _open,
+    "Calendar._open_batch": _open_batch,
     "Calendar._split": _split,
+    "Calendar.open_until": open_until,
+    "Calendar.opening_time": opening_time,
     "CallHandle": CallHandle,
     "Coroutines.start": start,
     "DoneCallbacks._run": _run,
     "DueOrder": DueOrder,
     "Engine._freed": _freed,
     "Engine.run": run,
+    "ExecutorObserver.ended": ended,
+    "ExecutorObserver.started": started,
+    "Intervals._note_opening": _note_opening,
+    "Intervals.enter": enter,
+    "Job.__call__": call_job,
+    "Job._begin_arrival": begin_arrival,
+    "Job._drawn": draw_arrivals,
+    "Job._end": _end_job,
+    "Lasting": Lasting,
+    "LastingCoroutines.start": start_lasting,
+    "Listeners._ended_coroutine": _ended_coroutine,
     "LoopFace.call_later": call_later,
     "LoopFace.call_soon": call_soon,
+    "Meter": Meter,
     "PermitGrid._usable_on_grid": _usable_on_grid,
     "PlainQueue._next_wake": _next_wake,
     "PlainQueue.admit_record": admit_record,
     "PlainQueue.poll": poll,
     "PlainQueue.take_effect": take_effect,
     "ReadyQueues.head": head,
+    "ReadyQueues.push_run": push_run,
     "Runner._on_timer": _on_timer,
     "Runner.run_due": run_due,
+    "SimulationLoop._run": run_virtual,
     "Starter._start_plain": _start_plain,
     "Starter._start_records": _start_records,
     "Starter.start_many": start_many,
@@ -278,6 +325,15 @@ bodies = {
     "TaskHandle.cancel": cancel,
     "TaskHandle.exception": exception,
     "TaskHandle.result": result,
+    "Timeline.number_at": number_at,
+    "Timeline.start_of": start_of,
     "TimerDescriptor._on_readable": _on_readable,
+    "Timers": Timers,
+    "VirtualClock.monotonic": monotonic,
     "in_due_order": in_due_order,
+    "mixed": mixed,
 }
+
+# Bodies that are called as bound methods: see ``is_of()``.
+BEGIN, MONOTONIC, STARTED, ENDED = begin_arrival, monotonic, started, ended
+ENDED_COROUTINE, FREED, RUN_DUE = _ended_coroutine, _freed, run_due

@@ -203,7 +203,7 @@ cdef inline int tell(QueueFields queue, double due, double now, Py_ssize_t count
         queue.untold_count -= count
         if queue.untold_count < 0:
             queue.untold_count = 0
-            queue.on_start(due, now)
+            call_started(queue.on_start, due, now)
     return 0
 
 
@@ -318,7 +318,9 @@ cdef int start_record(object starter, AccountFields accounts, ContextFields cont
 
 cdef int run_left(object starter, object owner, object awaitable, object context, object origin) except -1:
     """Run the awaitable that a call returned."""
-    if type(awaitable) in (<StarterFields?>starter)._kinds:
+    if is_to_last((<StarterFields?>starter)._coroutines, awaitable):
+        start_lasting((<StarterFields>starter)._coroutines, owner, awaitable, context, origin)
+    elif type(awaitable) in (<StarterFields?>starter)._kinds:
         (<StarterFields>starter)._coroutines.start(owner, awaitable, context, origin)
     else:
         starter._run(owner, awaitable, context, origin, None)

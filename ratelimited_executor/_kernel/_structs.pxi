@@ -41,3 +41,10 @@ cdef class CoroutineFields:
     cdef object get_factory  # of the loop
     cdef dict loop_fields  # holds the factory, without a Python call (saves 0.05), if the loop is asyncio's
     cdef dict task_options
+    cdef object timers  # of the loop of a simulation
+
+
+cdef class JobFields:
+    cdef object known  # the duration of which the next fields are
+    cdef bint is_log_normal
+    cdef double mu, sigma

@@ -3,8 +3,10 @@
 # A process that starts a task now and then finds its caches cold: a wake-up costs as much as the memory that it
 # touches. In Python this is a hundred small functions, 36 microseconds at 1,000 starts a second; here it is 14.
 
+cdef Py_ssize_t COMPACT_COUNT = 128  # as in ``_runtime/time/runner.py``
 cdef Py_ssize_t FEW_COUNT = sizes.FEW_COUNT, MARGIN_COUNT = sizes.MARGIN_COUNT, CROWD_COUNT = sizes.CROWD_COUNT
 cdef double BLOCKED_SECONDS = sizes.BLOCKED_SECONDS, SLICE_SECONDS = sizes.SLICE_SECONDS
+cdef long long FAR_NS = 1 << 62  # times in nanoseconds up to here fit, with room for their sums
 cdef double DESCRIPTOR_SECONDS_MAX = sizes.DESCRIPTOR_SECONDS_MAX, PULL_STEPS = sizes.PULL_STEPS, ROUND_UP = sizes.ROUND_UP
 cdef object SPREAD = Pacing.SPREAD
 cdef object INERT_TYPES = frozenset((list, tuple, range, array))  # as in ``_runtime/task/batch_items.py``
@@ -13,6 +15,10 @@ cdef object INERT_TYPES = frozenset((list, tuple, range, array))  # as in ``_run
 # What is due.
 
 def count_until(BatchFields self, double now, Py_ssize_t start, Py_ssize_t stop):
+    return due_until(self, now, start, stop)
+
+
+cdef Py_ssize_t due_until(BatchFields self, double now, Py_ssize_t start, Py_ssize_t stop) except -1:
     cdef Py_ssize_t middle
     while start < stop:
         middle = (start + stop) // 2
@@ -37,7 +43,37 @@ cdef double head_of(object order) except? -1:
 
 
 cdef inline double due_of(BatchFields source, Py_ssize_t position) except? -1:
-    return source.first + position * source._gap if source.dues is None else source.dues[position]
+    if source.dues is None:
+        return source.first + position * source._gap
+    if type(source.dues) is array and 0 <= position < Py_SIZE(source.dues):
+        return (<carray.array>source.dues).data.as_doubles[position]
+    return source.dues[position]
+
+
+def number_at(TimelineFields self, double loop_time):
+    cdef long long now_ns, interval_ns
+    if to_ns(self, min(loop_time, FAR_SECONDS), &now_ns) and now_ns >= 0 and fits(self.interval_ns, &interval_ns):
+        return now_ns // interval_ns
+    return pure["Timeline.number_at"](self, loop_time)
+
+
+def start_of(TimelineFields self, number):
+    cdef long long interval_ns, count
+    if fits(self.interval_ns, &interval_ns) and fits(number, &count) and 0 <= count < FAR_NS // interval_ns:
+        return to_loop(self, count * interval_ns)
+    return pure["Timeline.start_of"](self, number)
+
+
+cdef inline bint is_pending(object wall) except -1:
+    """True if any task waits by the wall clock: ``WallWheel.is_pending``."""
+    if isinstance(wall, WallFields):
+        return len((<WallFields>wall)._buckets) > 0 or len((<WallFields>wall)._batches) > 0
+    return wall.is_pending
+
+
+cdef inline object active_of(object ready):
+    """Return the queues of a calendar that have ready tasks."""
+    return (<ReadyFields>ready).active if isinstance(ready, ReadyFields) else ready.active
 
 
 cdef inline double due_at(object source, Py_ssize_t position) except? -1:
@@ -58,14 +94,35 @@ cdef double next_due(CalendarFields calendar) except? -1:
     return due
 
 
+cdef bint is_read(list group) except -1:
+    """True if the streams of an interval have no more tasks."""
+    for stream in group:
+        if head_of((<StreamFields>stream).order) < INF:
+            return False
+    return True
+
+
 cdef object take_due(CalendarFields calendar, double now, bint is_lone):
     """Take the first due task directly, while no task is ready: ``Calendar.take_lone``, or its ``take_first``."""
-    cdef StreamFields found
+    cdef StreamFields found = None, stream
     cdef RisingFields rising
-    if len(calendar.groups) != 1 or type(calendar.groups[0]) is not list or len(<list>calendar.groups[0]) != 1:
+    cdef list group
+    if len(calendar.groups) > 1 and is_read(calendar.groups[0]):
+        calendar.groups.popleft()
+    if len(calendar.groups) != 1 or type(calendar.groups[0]) is not list or not len(<list>calendar.groups[0]):
         return calendar.take_lone(now) if is_lone else calendar.take_first(now)
-    found = (<list>calendar.groups[0])[0]
-    if head_of(found.order) > now:
+    group = calendar.groups[0]
+    if len(group) > 1 and not (is_lone and isinstance(calendar.ready, ReadyFields)):
+        return calendar.take_lone(now) if is_lone else calendar.take_first(now)
+    if len(group) > 1 and (<ReadyFields>calendar.ready).active:
+        return None
+    for each in group:
+        stream = <StreamFields>each
+        if head_of(stream.order) <= now:
+            if found is not None:
+                return None
+            found = stream
+    if found is None:
         return None
     if type(found.order) is RISING_ORDER:
         rising = <RisingFields>found.order
@@ -75,7 +132,18 @@ cdef object take_due(CalendarFields calendar, double now, bint is_lone):
         position = rising._next - 1
     else:
         position = found.order.take_lone(now) if is_lone else found.order.take_first(now)
-    return None if position is None else taken(found.source, position)
+    if position is None:
+        return None
+    if len(group) > 1 and found is not calendar._current and head_of(found.order) == INF:
+        group.remove(found)
+    return taken(found.source, position)
+
+
+cdef inline bint is_waiting(BatchFields batch, Py_ssize_t position) except -1:
+    """True if a task of a batch waits: ``BatchSource.is_waiting``."""
+    if batch.revoked:
+        return False
+    return position >= batch.started_count if batch._started is None else not (<bytearray>batch._started)[position]
 
 
 cdef object taken(object source, Py_ssize_t position):
@@ -83,7 +151,7 @@ cdef object taken(object source, Py_ssize_t position):
     cdef BucketFields bucket
     cdef RecordFields record
     if not isinstance(source, BucketFields):
-        return (source, position) if source.is_waiting(position) else None
+        return (source, position) if is_waiting(<BatchFields?>source, position) else None
     bucket = <BucketFields>source
     call = bucket.calls[position] if position < len(bucket.args) else None  # see append()
     if call is None:
@@ -118,7 +186,7 @@ cdef inline double seen_until(object timeline, double now) except? -1:
 
 cdef inline bint is_all_ready(CalendarFields calendar, double now) except -1:
     """Make the due tasks of a calendar ready; False if there is more to do: ``queue._bring_up``."""
-    return (len(calendar.groups) == 1 and next_due(calendar) > now) or calendar.pull(now, PULL_STEPS) > 0
+    return (len(calendar.groups) == 1 and next_due(calendar) > now) or pull_due(calendar, now, PULL_STEPS) > 0
 
 
 # Taking.
@@ -144,7 +212,7 @@ cdef bint may_take_lone(QueueFields self, double now) except -1:
     """True if nothing but a start is to be done now, and a permit may be there: ``PlainQueue._may_take_lone``."""
     if self.is_halted or PyObject_Length(self.chores) or (self.expiry.is_used and self._is_sweep_due(now)):
         return False
-    if self._opening_at <= now and self._note_opening() <= now:
+    if self._opening_at <= now and note_opening(self) <= now:
         return False
     if self.is_unlimited:
         return True
@@ -159,7 +227,7 @@ cdef object take_lone_of_key(QueueFields self, double now):
     cdef double until
     cdef long long now_ns
     cdef tuple found
-    if self.gate.asks_for_slots or on_time.ready.active or spread.ready.active or not may_take_lone(self, now):
+    if self.gate.asks_for_slots or active_of(on_time.ready) or active_of(spread.ready) or not may_take_lone(self, now):
         return None
     if not self.is_unlimited and not count_permits(admission, now):
         return None
@@ -212,23 +280,23 @@ cdef object take_one(QueueFields self, double now):
     self._pulled_at = now
     if is_spread:
         self.is_dense = not self.is_unlimited and is_dense(self, now)
-        if self.is_dense and not on_time.ready.active and not spread.ready.active:
+        if self.is_dense and not active_of(on_time.ready) and not active_of(spread.ready):
             return None  # a backlog may begin
     if on_time.groups and not is_all_ready(on_time, seen_until(self.timeline, now)):
         return None
-    first = on_time.ready.head() if on_time.ready.active else None
+    first = on_time.ready.head() if active_of(on_time.ready) else None
     second = None
     if is_spread:
         if first is None and not self.is_dense and self.pacing is SPREAD:
             return take_planned(self, now)
         if spread.groups and not is_all_ready(spread, now - self.phase_seconds):
             return None
-        second = spread.ready.head() if spread.ready.active else None
+        second = spread.ready.head() if active_of(spread.ready) else None
     if (first is None and second is None) or (count > 1 and on_time.opened_count + spread.opened_count > 1):
         return None
     self._is_planned = False
     calendar = on_time if second is None or (first is not None and not second < first) else spread
-    found = take_from(calendar.ready.pop())
+    found = take_from(first_run(calendar.ready))
     return found if admit(self, calendar, (<tuple>found)[0], (<tuple>found)[1], now) else None
 
 
@@ -237,7 +305,7 @@ cdef object take_planned(QueueFields self, double now):
     cdef CalendarFields spread = self.spread
     if not is_one(self, now):
         return None
-    due = spread.ready.earliest() if spread.ready.active else None
+    due = spread.ready.earliest() if active_of(spread.ready) else None
     if due is None:
         found = take_due(spread, now - self.phase_seconds, False)
         if found is None:
@@ -317,15 +385,17 @@ cdef double next_wake(QueueFields self, double now, bint may_start) except? -1:
     """Return the loop time at which to ask again: ``PlainQueue._next_wake``."""
     cdef CalendarFields on_time = self.on_time, spread = self.spread
     cdef double wake
-    cdef bint is_known = may_start and not self.admission.is_paused and not self.expiry.is_used
-    if is_known and (self.gate is None or not (on_time.ready.active or spread.ready.active)):
+    cdef bint is_known = not self.admission.is_paused and not self.expiry.is_used
+    if not may_start and is_known and self.gate is None:
+        return self.interval_end if is_pending(self.wall) else INF
+    if may_start and is_known and (self.gate is None or not (active_of(on_time.ready) or active_of(spread.ready))):
         wake = next_instant(self, now)
         if wake < self.end and not (on_time.numbers and is_large(on_time)) and not (spread.numbers and is_large(spread)):
             self._opening_at = self.end
-        elif self.is_unlimited and not self.wall.is_pending:
-            wake = min(wake, <double>self._note_opening())
         else:
-            return pure["PlainQueue._next_wake"](self, now, may_start=may_start)
+            wake = min(wake, note_opening(self))
+            if is_pending(self.wall):
+                wake = min(wake, self.interval_end)
         return wake if self.gate is None else self._next_wake_of_keys(now, wake, may_start=True)
     return pure["PlainQueue._next_wake"](self, now, may_start=may_start)
 
@@ -364,8 +434,8 @@ cdef double next_on_time(QueueFields self, double now, bint is_ready) except? -1
 cdef double next_instant(QueueFields self, double now) except? -1:
     """Return the loop time of the next start instant: ``PlainQueue._next_instant``."""
     cdef CalendarFields on_time = self.on_time, spread = self.spread
-    cdef bint is_ready = bool(on_time.ready.active) and on_time.ready.head() is not None
-    cdef bint is_spread_ready = bool(spread.ready.active) and spread.ready.head() is not None
+    cdef bint is_ready = bool(active_of(on_time.ready)) and on_time.ready.head() is not None
+    cdef bint is_spread_ready = bool(active_of(spread.ready)) and spread.ready.head() is not None
     cdef double instant, planned, spread_due, permit
     if not spread.opened_count:
         return next_on_time(self, now, is_ready)
@@ -395,7 +465,7 @@ def poll(QueueFields self, double now, long long limit):
         if found is not None:
             self._is_all_ready, self._is_sorting = True, False
             return found
-    if self.is_special and (is_changed or not self._may_be_lone or self.on_time.ready.active or self.spread.ready.active):
+    if self.is_special and (is_changed or not self._may_be_lone or active_of(self.on_time.ready) or active_of(self.spread.ready)):
         return self._decide_special(now, limit, is_changed=is_changed)
     if is_changed:
         self._is_all_ready = pull(self, now)
@@ -420,7 +490,7 @@ cdef double run_engine(EngineFields self, double now, double stop) except? -1:
     cdef AccountFields accounts = self.accounts
     cdef StarterFields starter = self.starter
     cdef double begin
-    cdef long long start_count = 0, before, room
+    cdef long long start_count = 0, before, room, most
     cdef object found
     if queue.is_halted:
         return INF
@@ -433,7 +503,7 @@ cdef double run_engine(EngineFields self, double now, double stop) except? -1:
         before = accounts.started_count
         room = UNLIMITED
         if accounts.max_concurrency is not None:
-            room = len(accounts.running) + len(accounts.holding) < accounts.max_concurrency
+            room = not fits(accounts.max_concurrency, &most) or len(accounts.running) + len(accounts.holding) < most
         found = (<object>queue).poll(now, room)
         if found is not None:
             if found is queue.stretch:
@@ -455,8 +525,25 @@ cdef double run_engine(EngineFields self, double now, double stop) except? -1:
 
 
 def _freed(EngineFields self):
+    use_place(self)
+
+
+cdef inline int use_place(EngineFields self) except -1:
+    """Run the engine if there was no place for a task: ``Engine.wake``."""
     if self._is_full:
-        (<object>self).wake()
+        self.queue.is_changed = True
+        if -INF < self.armed:
+            arm(self._runner, self, -INF)
+    return 0
+
+
+cdef int arm(RunnerFields self, EngineFields engine, double when) except -1:
+    """Run an engine at a time earlier than the one that it is armed for: ``Runner.arm``."""
+    engine.armed = when
+    heappush(self._heap, (when, next(self._numbers), engine))
+    if not self._is_running and when < self._timer_at and not self.loop.is_closed():
+        set_waker(self, when)
+    return 0
 
 
 cdef double rest(EngineFields self, double now, double begin, long long start_count) except? -1:
@@ -528,7 +615,7 @@ cdef object start_item(StarterFields self, AccountFields accounts, ContextFields
     context = contexts.scratch if origin is None else origin if handle._own_context else PyContext_Copy(origin)
     accounts.is_inside = True
     try:
-        result = call_in(context, call, items[index], True)
+        result = call_job_in(context, call, items[index]) if is_job(call) else call_in(context, call, items[index], True)
     except BaseException as error:
         accounts.is_inside = False
         if PyObject_Length(contexts.scratch):
@@ -536,7 +623,10 @@ cdef object start_item(StarterFields self, AccountFields accounts, ContextFields
         tell_failed(accounts, context, (<object>self).item_of(source, index, items), error, origin)
         return call
     accounts.is_inside = False
-    if result is not None and RLE_IS_AWAITABLE(result):
+    if result is not None and is_to_last(self._coroutines, result) and (<Lasting>result).host is None:
+        (<Lasting>result).source, (<Lasting>result).index, (<Lasting>result).items = source, index, items
+        begin_lasting(self._coroutines, <Lasting>result, origin)
+    elif result is not None and RLE_IS_AWAITABLE(result):
         run_left(self, (<object>self).item_of(source, index, items), result, context, origin)
     else:
         accounts.counts[IS_DONE] += 1
@@ -590,6 +680,10 @@ cdef object start_call(StarterFields self, AccountFields accounts, ContextFields
 # Waking the loop.
 
 def run_due(RunnerFields self, double now):
+    return run_due_in(self, now)
+
+
+cdef double run_due_in(RunnerFields self, double now) except? -1:
     self.earliest = now
     self._timer_at = INF
     self._is_running = True
@@ -626,19 +720,29 @@ def _on_timer(RunnerFields self):
         raise
 
 
-cdef inline int run_engines(RunnerFields self, double now) except -1:
+cdef int run_engines(RunnerFields self, double now) except -1:
     """Run the due engines; fast if there is only one: ``Runner._run``."""
     cdef list heap = self._heap
+    cdef tuple entry = None, other
     cdef EngineFields engine
     cdef double wake
-    if len(heap) != 1 or not isinstance((<tuple>heap[0])[2], EngineFields):
+    while heap and <double>(<tuple>heap[0])[0] <= now:
+        other = heappop(heap)
+        if not isinstance(other[2], EngineFields):
+            pass
+        elif (<EngineFields>other[2]).armed != <double>other[0]:
+            continue  # it has been armed anew
+        elif entry is None:
+            entry = other
+            continue
+        heappush(heap, other)
+        if entry is not None:
+            heappush(heap, entry)
         (<object>self)._run(now)
         return 0
-    wake, _, engine = <tuple>heap[0]
-    if wake > now or engine.armed != wake:
-        (<object>self)._run(now)
+    if entry is None:
         return 0
-    heap.pop()
+    engine = entry[2]
     engine.armed = -INF
     try:
         wake = run_engine(engine, now, now + SLICE_SECONDS)
@@ -652,13 +756,18 @@ cdef inline int run_engines(RunnerFields self, double now) except -1:
     return 0
 
 
-cdef inline double next_armed(RunnerFields self) except? -1:
+cdef double next_armed(RunnerFields self) except? -1:
     """Return the loop time of the next run; infinity if there is none: ``Runner._next``."""
     cdef list heap = self._heap
-    if len(heap) == 1 and isinstance((<tuple>heap[0])[2], EngineFields):
-        if (<EngineFields>(<tuple>heap[0])[2]).armed == <double>(<tuple>heap[0])[0]:
-            return (<tuple>heap[0])[0]
-    return (<object>self)._next()
+    cdef tuple entry
+    while heap:
+        entry = heap[0]
+        if not isinstance(entry[2], EngineFields):
+            return (<object>self)._next()
+        if (<EngineFields>entry[2]).armed == <double>entry[0]:
+            return <double>entry[0] if len(heap) < COMPACT_COUNT else (<object>self)._next()
+        heappop(heap)
+    return INF
 
 
 cdef inline int set_waker(RunnerFields self, double when) except -1:
@@ -669,6 +778,9 @@ cdef inline int set_waker(RunnerFields self, double when) except -1:
         when = self.earliest
     self._timer_at = when
     self._call_at = max(when, now)
+    if isinstance(self._waker, WakerFields):
+        (<WakerFields>self._waker).at = when
+        return 0
     if type(self._waker) is TIMER_DESCRIPTOR and now < when < DESCRIPTOR_SECONDS_MAX:
         descriptor = <DescriptorFields>self._waker
         if descriptor._handle is None and descriptor._fd >= 0:

@@ -40,7 +40,7 @@ class BatchSource(BatchFields):
     """
 
     __slots__ = (
-        "_swept_count", "calendar", "deadline_after", "key", "name", "needs", "opened_count", "parcel",
+        "_swept_count", "calendar", "deadline_after", "key", "name", "needs",
     )  # fmt: skip
 
     has_records: Final = False
@@ -74,7 +74,7 @@ class BatchSource(BatchFields):
         self.is_plain = key is None and needs is None and deadline_after == math.inf
         self.is_watched = False  # True if a listener is notified of each of its tasks, which then start one by one
         self.calendar: Any = None  # set when it is placed
-        self.parcel: int | None = None  # the number of the interval that opens its next tasks
+        self.parcel = None  # the number of the interval that opens its next tasks
         self.opened_count = 0  # tasks whose interval has begun, started ones included
         self.started_count = 0  # tasks that have started or expired
         self.revoked = False
@@ -196,7 +196,10 @@ class BatchSource(BatchFields):
 class RisingOrder(RisingFields):
     """The positions of a batch, in due order already: the counterpart of :class:`~.due_order.DueOrder` for a bucket."""
 
-    __slots__ = ("_dues",)
+    __slots__ = ()
+
+    _dues: array[float] | None
+    _source: BatchSource
 
     def __init__(self, source: BatchSource, start: int, stop: int) -> None:
         self._source = source

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
 from ratelimited_executor._kernel.batches import BatchSource, RisingOrder
 from ratelimited_executor._kernel.buckets import RECORD, Bucket
-from ratelimited_executor._kernel.choice import two_bodies
+from ratelimited_executor._kernel.choice import two_bodies, used_there
 from ratelimited_executor._kernel.due_order import DueOrder
 from ratelimited_executor._kernel.fields import CalendarFields, StreamFields
 from ratelimited_executor._kernel.ready import ReadyQueues
@@ -54,6 +54,7 @@ class _Order(Protocol):
     def count_until(self, when: float) -> int: ...
 
 
+@used_there
 class _Stream(StreamFields):
     """One source whose interval has begun, and the order in which its tasks become due."""
 
@@ -91,14 +92,15 @@ class Calendar(CalendarFields):
         owner: the owner of the tasks; a handle of one without a record finds it here.
     """
 
-    __slots__ = (
-        "_ahead", "_chores", "_current_group", "_is_punctual", "_next_number", "_next_start", "batches", "number", "owner",
-        "parcels", "timeline",
-    )  # fmt: skip
+    __slots__ = ("_chores", "batches", "owner")
 
     _current: _Stream | None  # the bucket for tasks that join the running interval
+    _ahead: dict[int, tuple[DueOrder, int]]  # future buckets being ordered, and how many tasks they had then
+    _current_group: list[_Stream] | None  # the streams of the running interval, the last of groups
     future: dict[int, Bucket]
+    parcels: dict[int, dict[BatchSource, None]]
     ready: Ready
+    timeline: Timeline
 
     def __init__(
         self, timeline: Timeline, now: float, chores: deque[Iterator[None]], *, is_punctual: bool = False
@@ -107,16 +109,14 @@ class Calendar(CalendarFields):
         self._is_punctual = is_punctual
         self._chores = chores
         self.future = {}
-        self.parcels: dict[int, dict[BatchSource, None]] = {}
-        self.numbers: list[int] = []  # a heap of the keys of future and parcels
-        self._ahead: dict[
-            int, tuple[DueOrder, int]
-        ] = {}  # future buckets being ordered, and how many tasks they had then
+        self.parcels = {}
+        self.numbers = []  # a heap of the keys of future and parcels
+        self._ahead = {}
         self.groups: deque[list[_Stream]] = deque()
         self.opened: list[Bucket] = []
         self.batches: dict[BatchSource, None] = {}
         self._current = None
-        self._current_group: list[_Stream] | None = None  # the streams of the running interval, the last of groups
+        self._current_group = None
         self.cancelled_count = 0
         self.on_cancelled = None
         self.opened_count = 0
@@ -128,7 +128,7 @@ class Calendar(CalendarFields):
         # neighbouring bucket instead only makes a start a quarter of a microsecond late.
         self.epoch_offset = timeline.epoch_offset
         self.per_second = NS / timeline.interval_ns
-        self._next_number: int | None = None  # the interval whose start was computed last
+        self._next_number = None  # the interval whose start was computed last
         self._next_start = math.inf  # its start
         self.number = timeline.number_at(now)
         self.end = timeline.start_of(self.number + 1)
@@ -254,6 +254,7 @@ class Calendar(CalendarFields):
 
     # Advancing.
 
+    @two_bodies
     def open_until(self, number: int, end: float) -> None:
         """Open every interval up to ``number``, the running one, which ends at loop time ``end``."""
         assert number > self.number, (number, self.number)
@@ -265,6 +266,7 @@ class Calendar(CalendarFields):
         while self.numbers and self.numbers[0] <= number:
             self._open(heapq.heappop(self.numbers))
 
+    @two_bodies
     def opening_time(self) -> float:
         """Return the loop time at which the next interval with tasks should open; infinity if there is none.
 
@@ -470,6 +472,7 @@ class Calendar(CalendarFields):
         if place.opened:
             self.opened_count -= 1
 
+    @two_bodies
     def _open(self, number: int) -> None:
         """Open an interval: put its bucket in due order, and open the tasks of batches in it."""
         group: list[_Stream] = []
@@ -493,6 +496,7 @@ class Calendar(CalendarFields):
         for source in self.parcels.pop(number, ()):
             self._open_batch(source, number, end, group)
 
+    @two_bodies
     def _open_batch(self, source: BatchSource, number: int, end: float, group: list[_Stream]) -> None:
         """Open the tasks of a batch that are due in an interval, and register the interval of the next ones."""
         source.parcel = None

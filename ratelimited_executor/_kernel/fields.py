@@ -25,10 +25,12 @@ if TYPE_CHECKING:
     from ratelimited_executor._kernel.states import Pacing, TaskClass, TaskState
 
 __all__ = [
-    "AccountFields", "AdmissionFields", "BatchFields", "BucketFields", "CalendarFields", "CallbackFields", "ContextFields",
-    "CoroutineFields", "DescriptorFields", "EngineFields", "ExecutorFields", "GridFields", "HandleFields", "PlanFields",
-    "QueueFields", "ReadyFields", "RecordFields", "RecordRunFields", "RisingFields", "RunFields", "RunnerFields",
-    "StarterFields", "StreamFields", "StretchFields", "TimelineFields", "WindowFields",
+    "AccountFields", "AdmissionFields", "ArrivalFields", "BatchFields", "BucketFields", "CalendarFields", "CallbackFields",
+    "ClockFields", "ContextFields", "CoroutineFields", "CurrentFields", "DescriptorFields", "EngineFields",
+    "ExecutorFields", "GridFields", "HandleFields", "JobFields", "ListenersFields", "MemberFields", "ObserverFields",
+    "PlanFields", "PopulationFields", "QueueFields", "ReadyFields", "RecordFields", "RecordRunFields", "RisingFields",
+    "RunFields", "RunnerFields", "StarterFields", "StreamFields", "StretchFields", "TimelineFields", "WaitFields",
+    "WakerFields", "WallFields", "WindowFields",
 ]  # fmt: skip
 
 
@@ -58,20 +60,28 @@ class BucketFields:
 class CalendarFields:
     """Fields of ``calendar.Calendar``."""
 
+    _ahead: dict[int, Any]
     _current: Any
+    _current_group: Any
+    _is_punctual: bool
+    _next_number: int | None
+    _next_start: float
     cancelled_count: int
     end: float
     epoch_offset: float
     future: dict[int, Any]
     groups: deque[list[Any]]
+    number: BigInt
     numbers: list[int]
     on_cancelled: Callable[[], None] | None
     opened: list[Any]
     opened_count: int
+    parcels: dict[int, Any]
     per_second: float
     ready: Any
     soon_class: TaskClass
     take_count_max: int
+    timeline: Any
 
     __slots__ = tuple(__annotations__)
 
@@ -97,6 +107,7 @@ class RecordFields:
 class ReadyFields:
     """Fields of ``ready.ReadyQueues``."""
 
+    _by_due: list[Any] | None
     _count: int
     _queues: dict[Any, deque[Any]]
     active: list[Any]
@@ -115,7 +126,9 @@ class BatchFields:
     indexes: Any
     is_plain: bool
     is_watched: bool
+    opened_count: int
     owner: Any
+    parcel: int | None
     rank: tuple[float, TaskClass]
     revoked: bool
     started_count: int
@@ -126,6 +139,7 @@ class BatchFields:
 class RisingFields:
     """Fields of ``batches.RisingOrder``."""
 
+    _dues: Any
     _next: int
     _source: Any
     _stop: int
@@ -200,6 +214,8 @@ class QueueFields:
     expiry: Any
     gate: Any
     interval_end: float
+    last_tick: BigInt
+    ticks: Any
     is_by_importance: bool
     is_changed: bool
     is_dense: bool
@@ -228,6 +244,7 @@ class QueueFields:
 class TimelineFields:
     """Fields of ``timeline.Timeline``."""
 
+    interval_ns: BigInt
     loop_time: Callable[[], float] | None
     offset_ns: BigInt
 
@@ -443,6 +460,141 @@ class ExecutorFields:
     _engine: Any
     _expires: float | None
     _home: Any
+
+    __slots__ = tuple(__annotations__)
+
+
+class ListenersFields:
+    """Fields of the listeners of an executor."""
+
+    _freed: Callable[[], None]
+    _on_freed: tuple[Callable[[], None], ...]
+
+    __slots__ = tuple(__annotations__)
+
+
+class ClockFields:
+    """Fields of a virtual clock."""
+
+    _monotonic: float
+
+    __slots__ = tuple(__annotations__)
+
+
+class WallFields:
+    """Fields of the tasks of an executor that are due by the wall clock."""
+
+    _batches: list[Any]
+    _buckets: dict[int, Any]
+
+    __slots__ = tuple(__annotations__)
+
+
+class WakerFields:
+    """Fields of what wakes the executors of a manager in a simulation."""
+
+    at: float
+    run_due: Callable[[float], float]
+
+    __slots__ = tuple(__annotations__)
+
+
+class CurrentFields:
+    """Fields of what happens at a moment of a simulation."""
+
+    cause: float | None
+    key: Any
+    wait: float | None
+
+    __slots__ = tuple(__annotations__)
+
+
+class ArrivalFields:
+    """Fields of a job that arrives in a simulation."""
+
+    attempts: int
+    key: Any
+    luck: float
+    priority: Any
+    seconds: float
+
+    __slots__ = tuple(__annotations__)
+
+
+class JobFields:
+    """Fields of a kind of job in a simulation."""
+
+    _chance: Any
+    _clock: ClockFields
+    _current: CurrentFields
+    _execution_time: Any
+    _fails: Callable[[Any], float] | None
+    _failures: float
+    _has_end: bool
+    _is_sync: bool
+    _luck: float
+    _needs_group: bool
+    _on_failure: Callable[[Any], object] | None
+    _outage_duration: Any
+    _then: Callable[[Any], object] | None
+    _turns: list[int]
+    _waits: Any
+    duration: Any
+    name: Any
+    population: Any
+
+    __slots__ = tuple(__annotations__)
+
+
+class MemberFields:
+    """Fields of a key of a population in a simulation."""
+
+    active: int
+    failures: int
+    group: str | None
+    key: Any
+    longest: float
+    number: int
+    population: Any
+    synced_at: float
+    syncs: int
+    weight: float
+
+    __slots__ = tuple(__annotations__)
+
+
+class PopulationFields:
+    """Fields of a population in a simulation."""
+
+    add_interval: Callable[[float], object]
+    conflict_count: int
+    members: dict[Any, Any]
+    outage_count: int
+    outages: dict[str, Any]
+
+    __slots__ = tuple(__annotations__)
+
+
+class WaitFields:
+    """Fields of the waits of a kind of job in a simulation."""
+
+    _by_priority: dict[int, Any]
+    _meter: Any
+    _recent: dict[Any, Any] | None
+
+    __slots__ = tuple(__annotations__)
+
+
+class ObserverFields:
+    """Fields of what measures an executor of a simulation."""
+
+    _clock: ClockFields
+    _current: CurrentFields
+    _running: Any
+    _running_seconds: float
+    _seen_at: float
+    _start_delay: Any
+    ended_at: float
 
     __slots__ = tuple(__annotations__)
 

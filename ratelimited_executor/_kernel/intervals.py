@@ -11,6 +11,7 @@ import math
 from typing import TYPE_CHECKING
 
 from ratelimited_executor._kernel.calendar import Calendar
+from ratelimited_executor._kernel.choice import two_bodies
 from ratelimited_executor._kernel.fields import QueueFields
 from ratelimited_executor._kernel.pacing import Pacing, SpreadPlan
 from ratelimited_executor._kernel.records import TaskClass
@@ -140,6 +141,7 @@ class Intervals(QueueFields):
 
     # Advancing.
 
+    @two_bodies
     def enter(self, now: float, wall: float) -> None:
         """Open the intervals that have begun by ``now``; due when ``now`` has reached :attr:`end`.
 
@@ -181,6 +183,7 @@ class Intervals(QueueFields):
         """
         raise NotImplementedError
 
+    @two_bodies
     def _note_opening(self) -> float:
         """Note and return the loop time at which a calendar should open or prepare its next bucket."""
         self._opening_at = self.on_time.opening_time()
@@ -191,11 +194,12 @@ class Intervals(QueueFields):
     def begin_interval(self, now: float, late_count: int) -> None:
         """Begin the interval of a loop time; ``late_count`` of its tasks are late."""
         if self.ticks is self.timeline:
-            number, start, self.interval_end = self.on_time.number, self.ticks.start_of(self.on_time.number), self.end
+            self.last_tick = number = self.on_time.number
+            start, self.interval_end = self.ticks.start_of(number), self.end
         else:
             number = self.timeline.number_at(now)
             start, self.interval_end = self.timeline.start_of(number), self.timeline.start_of(number + 1)
-        self.last_tick = ((number + 1) * self.timeline.interval_ns) // self.ticks.interval_ns - 1
+            self.last_tick = ((number + 1) * self.timeline.interval_ns) // self.ticks.interval_ns - 1
         self.plan.begin(start + self.phase_seconds, self.interval_end + self.phase_seconds, late_count=late_count)
 
     def _calendar_for(self, record: Record, *, joined: bool) -> Calendar:

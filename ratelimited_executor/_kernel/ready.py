@@ -17,7 +17,7 @@ from collections import deque
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Any, Final
 
-from ratelimited_executor._kernel.choice import two_bodies
+from ratelimited_executor._kernel.choice import two_bodies, used_there
 from ratelimited_executor._kernel.fields import ReadyFields
 from ratelimited_executor._kernel.records import TaskClass
 from ratelimited_executor._kernel.runs import RecordRun, Run
@@ -35,6 +35,7 @@ _NO_RANK: Final = (0, TaskClass.OTHER)
 _RETURNED: Final = -1  # in place of the class of a task whose start has lapsed: before all others of its priority
 
 
+@used_there
 class ReadyQueues(ReadyFields):
     """The default order: a queue of runs for each pair of priority and class.
 
@@ -42,7 +43,9 @@ class ReadyQueues(ReadyFields):
         calendar: the calendar of the records' places.
     """
 
-    __slots__ = ("_by_due", "_calendar", "_earliest")
+    __slots__ = ("_calendar", "_earliest")
+
+    _by_due: list[tuple[float, int, Rank]] | None
 
     def __init__(self, calendar: Any) -> None:
         self._calendar = calendar
@@ -51,7 +54,7 @@ class ReadyQueues(ReadyFields):
         self._count = 0  # tasks added so far: the number of the next
         # A heap of (due time of the first task, its number, rank), or lower bounds: one or more for each non-empty
         # queue.
-        self._by_due: list[tuple[float, int, Rank]] | None = None
+        self._by_due = None
         self._earliest: Rank = _NO_RANK  # the rank of the queue that earliest() found
 
     def push_record(self, record: Record, kind: int | None = None) -> None:
@@ -73,6 +76,7 @@ class ReadyQueues(ReadyFields):
         self._queue(rank).append(RecordRun(self._calendar, records, self._count))
         self._count += len(records)
 
+    @two_bodies
     def push_run(self, source: Source, positions: Sequence[int], rank: Rank) -> None:
         """Add tasks of one source and rank, in due order: O(1)."""
         self._queue(rank).append(Run(source, positions, self._count))

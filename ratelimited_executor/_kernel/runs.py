@@ -10,6 +10,7 @@ from __future__ import annotations
 from array import array
 from typing import TYPE_CHECKING, Any, Final
 
+from ratelimited_executor._kernel.choice import used_there
 from ratelimited_executor._kernel.fields import RecordRunFields, RunFields
 from ratelimited_executor._kernel.sizes import RECORD_COUNT_MAX
 
@@ -24,6 +25,7 @@ __all__ = ["RecordRun", "Run"]
 _SPARE_COUNT: Final = 64  # stale places that are tolerated
 
 
+@used_there
 class Run(RunFields):
     """Tasks of one source that became due together, in due order.
 

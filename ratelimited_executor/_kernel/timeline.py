@@ -18,6 +18,7 @@ import math
 from fractions import Fraction
 from typing import Final
 
+from ratelimited_executor._kernel.choice import two_bodies
 from ratelimited_executor._kernel.fields import TimelineFields
 from ratelimited_executor._kernel.sizes import FAR_SECONDS as FAR_SECONDS
 
@@ -40,7 +41,7 @@ class Timeline(TimelineFields):
         loop_time: returns the event loop's own time, if that stands still during a turn; else None.
     """
 
-    __slots__ = ("epoch_offset", "interval_ns")
+    __slots__ = ("epoch_offset",)
 
     def __init__(self, *, monotonic: float, wall: float, interval_ns: int) -> None:
         assert interval_ns > 0, interval_ns
@@ -90,12 +91,14 @@ class Timeline(TimelineFields):
         """Convert loop time to epoch seconds on the timeline."""
         return loop_time + self.epoch_offset
 
+    @two_bodies
     def number_at(self, loop_time: float) -> int:
         """Return the number of the interval that contains an instant; instants too far ahead share one interval."""
         if loop_time > FAR_SECONDS:  # noqa: PLR1730  # this is the path of every wake-up
             loop_time = FAR_SECONDS
         return (math.floor(loop_time * NS) + self.offset_ns) // self.interval_ns
 
+    @two_bodies
     def start_of(self, number: int) -> float:
         """Return the loop time at which an interval begins."""
         return self.to_loop(number * self.interval_ns)

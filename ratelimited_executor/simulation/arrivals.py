@@ -88,8 +88,8 @@ class Poisson(_Endless):
 
     def between(self, begin: float, end: float, chance: random.Random) -> list[float]:
         """Draw the gaps."""
-        times, time = [], begin
-        while (time := time + chance.expovariate(self._rate)) < end:
+        times, time, draw, rate, log = [], begin, chance.random, self._rate, math.log
+        while (time := time - log(1.0 - draw()) / rate) < end:  # expovariate() takes twice as long
             times.append(time)
         return times
 
@@ -125,9 +125,9 @@ class Daily(_Endless):
 
     def between(self, begin: float, end: float, chance: random.Random) -> list[float]:
         """Draw gaps at the rate of the busiest hour, and drop the surplus in other hours (thinning)."""
-        times, time = [], begin
-        while (time := time + chance.expovariate(self._most)) < end:
-            if chance.random() * self._most < self._rates[int((self._start + time) // _HOUR_SECONDS) % 24]:
+        times, time, draw, most, log = [], begin, chance.random, self._most, math.log
+        while (time := time - log(1.0 - draw()) / most) < end:  # expovariate() takes twice as long
+            if draw() * most < self._rates[int((self._start + time) // _HOUR_SECONDS) % 24]:
                 times.append(time)
         return times
 

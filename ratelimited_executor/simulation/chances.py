@@ -14,12 +14,16 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from ratelimited_executor._kernel.choice import two_bodies, used_there
+from ratelimited_executor._kernel.fields import ArrivalFields
+
 __all__ = ["Arriving", "mixed"]
 
 _MASK: Final = (1 << 64) - 1
 _GOLDEN: Final = 0x9E3779B97F4A7C15
 
 
+@two_bodies
 def mixed(luck: float, number: int) -> float:
     """Return a number in [0, 1) that is a function of another one and of an integer, and looks independent of both.
 
@@ -31,7 +35,8 @@ def mixed(luck: float, number: int) -> float:
     return ((bits ^ bits >> 31) >> 11) * 2.0**-53
 
 
-class Arriving:
+@used_there
+class Arriving(ArrivalFields):
     """A job that arrives: its key, and the numbers that were drawn for it.
 
     Args:
@@ -44,8 +49,9 @@ class Arriving:
         attempts: how many attempts have begun.
     """
 
-    __slots__ = ("attempts", "key", "luck", "priority", "seconds")
+    __slots__ = ()
 
+    @two_bodies
     def __init__(self, key: Any, seconds: float, luck: float, priority: int) -> None:
         self.key = key
         self.seconds = seconds

@@ -14,10 +14,11 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from itertools import pairwise
-from statistics import NormalDist
+from statistics import NormalDist, _normal_dist_inv_cdf  # type: ignore[attr-defined]  # what inv_cdf() calls
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from ratelimited_executor._core.durations import delay_of, seconds_of
+from ratelimited_executor._kernel.choice import used_there
 
 if TYPE_CHECKING:
     import random
@@ -27,7 +28,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Constant", "Distribution", "Exponential", "LogNormal", "Percentiles", "Sample"]
 
-_Z90: Final = NormalDist().inv_cdf(0.9)
+used_there(_normal_dist_inv_cdf)
+_STANDARD: Final = NormalDist().inv_cdf
+_Z90: Final = _STANDARD(0.9)
 _LOG_NORMAL_RATIO_MAX: Final = math.exp(_Z90**2 / 2)
 _MARKOV_RATIO_MAX: Final = 10.0
 
@@ -109,6 +112,7 @@ class Exponential:
         return f"Exponential({self._mean:g})"
 
 
+@used_there
 class LogNormal:
     """Values whose logarithm is normal: most are short, a few are long.
 
@@ -159,7 +163,7 @@ class LogNormal:
     def quantile(self, part: float) -> float:
         """Return ``exp(mu + sigma z)``, where z is the same quantile of the standard normal distribution; 0 for 0."""
         _check_part(part)
-        return math.exp(self._mu + self._sigma * NormalDist().inv_cdf(part)) if part else 0.0
+        return math.exp(self._mu + self._sigma * _STANDARD(part)) if part else 0.0
 
     def draw(self, chance: random.Random) -> float:
         """Draw a value."""

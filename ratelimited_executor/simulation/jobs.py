@@ -6,6 +6,8 @@ import math
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from ratelimited_executor._kernel.choice import two_bodies, used_there
+from ratelimited_executor._kernel.fields import JobFields
 from ratelimited_executor._runtime.arguments import callable_of, delay_of, number_of
 from ratelimited_executor.simulation.chances import Arriving, mixed
 from ratelimited_executor.simulation.distributions import Constant
@@ -16,6 +18,7 @@ if TYPE_CHECKING:
     from random import Random
 
     from ratelimited_executor.simulation.distributions import Distribution
+    from ratelimited_executor.simulation.meters import Meter
     from ratelimited_executor.simulation.observer import Current
     from ratelimited_executor.simulation.population import Member, Population
     from ratelimited_executor.simulation.waits import Waits
@@ -30,6 +33,7 @@ NOT_RECORDED: Final = (
 )
 
 
+@used_there
 class JobFailedError(Exception):
     """A simulated job has failed, as its scenario specifies."""
 
@@ -49,14 +53,16 @@ class JobHost(Protocol):
     _current: Current
 
 
-class Job:
+@used_there
+class Job(JobFields):
     """A kind of job: a plain function for executors, as in ``executor.schedule(job, key)``.
 
     It returns a :class:`Lasting`. Created by :meth:`Simulation.job`, which documents the arguments.
     """
 
-    _add_duration: Callable[[float], object]  # called with each duration
+    _execution_time: Meter
     _waits: Waits
+    duration: Distribution
 
     def __init__(
         self,
@@ -102,6 +108,7 @@ class Job:
 
     # Jobs that arrive: what is random was drawn by then.
 
+    @two_bodies
     def _drawn(
         self, keys: Iterable[Any], chance: Random, *, durations: Iterable[float] | None = None, priority: int = 0
     ) -> list[Arriving]:
@@ -127,6 +134,7 @@ class Job:
         luck = mixed(cause, self._number)
         return Arriving(key, self._quantile(mixed(luck, 0)), luck, 0)
 
+    @two_bodies
     def _begin_arrival(self, arrival: Arriving) -> Lasting:
         """Begin an attempt of a job that has arrived."""
         seconds, luck = arrival.seconds, arrival.luck
@@ -139,6 +147,7 @@ class Job:
 
     # Jobs that are called with a key.
 
+    @two_bodies
     def __call__(self, key: Any = None) -> Lasting:
         """Begin a job for a key: draw its duration and outcome, and return it.
 
@@ -181,12 +190,13 @@ class Job:
                 population.outage_count += 1
                 is_failed = True
                 seconds = self._outage_duration.quantile(mixed(luck, -1))
-        self._add_duration(seconds)
+        self._execution_time.add(seconds)
         error = JobFailedError(f"{self.name} failed") if is_failed else None
         if not self._has_end:
             return Lasting(seconds, error)
         return Lasting(seconds, error, partial(self._end, key, member, luck), None if member is None else member.begin)
 
+    @two_bodies
     def _end(self, key: Any, member: Member | None, luck: float, error: BaseException | None) -> None:
         """Record the result of a job for its key, and start its successor."""
         population = self.population

@@ -7,6 +7,7 @@ import math
 from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from ratelimited_executor._kernel.choice import two_bodies, used_there
 from ratelimited_executor._kernel.records import Record
 from ratelimited_executor._runtime.task.coroutines import Coroutines
 
@@ -41,6 +42,24 @@ class LastingLoop(Protocol):
         ...
 
 
+@used_there
+async def last(job: Lasting) -> None:
+    """Last as long as a job that is awaited, instead of being run by an executor."""
+    if job.on_begin is not None:
+        job.on_begin()
+    try:
+        await asyncio.sleep(job.seconds)
+    except (asyncio.CancelledError, GeneratorExit) as error:
+        if job.on_end is not None:
+            job.on_end(error)
+        raise
+    if job.on_end is not None:
+        job.on_end(job.error)
+    if job.error is not None:
+        raise job.error
+
+
+@two_bodies
 class Lasting(Coroutine[Any, Any, None]):
     """The return value of a job that takes time: an awaitable that sleeps for a number of seconds.
 
@@ -89,22 +108,8 @@ class Lasting(Coroutine[Any, Any, None]):
 
     # When it is awaited.
 
-    async def _last(self) -> None:
-        if self.on_begin is not None:
-            self.on_begin()
-        try:
-            await asyncio.sleep(self.seconds)
-        except (asyncio.CancelledError, GeneratorExit) as error:
-            if self.on_end is not None:
-                self.on_end(error)
-            raise
-        if self.on_end is not None:
-            self.on_end(self.error)
-        if self.error is not None:
-            raise self.error
-
     def __await__(self) -> Generator[Any, Any, None]:
-        return self._last().__await__()
+        return last(self).__await__()
 
     def send(self, value: Any) -> Any:
         """Resume it, as a coroutine."""
@@ -121,7 +126,7 @@ class Lasting(Coroutine[Any, Any, None]):
 
     def _steps(self) -> Coroutine[Any, Any, None]:
         if not hasattr(self, "_sleep"):
-            self._sleep: Coroutine[Any, Any, None] = self._last()
+            self._sleep: Coroutine[Any, Any, None] = last(self)
         return self._sleep
 
     # When an executor runs it without awaiting it.
@@ -146,7 +151,7 @@ class Lasting(Coroutine[Any, Any, None]):
     def _end(self, error: BaseException | None = None) -> bool:
         """Report the planned end, or an error, to its executor; return False if it had already ended."""
         coroutines: Any = self._coroutines
-        if coroutines.running.pop(self._number, None) is None:
+        if coroutines is None or coroutines.running.pop(self._number, None) is None:
             return False
         accounts = coroutines.accounts
         if error is None:
@@ -163,6 +168,7 @@ class Lasting(Coroutine[Any, Any, None]):
         return True
 
 
+@used_there
 class LastingCoroutines(Coroutines):
     """The coroutines of one executor that run in a simulation."""
 
@@ -173,6 +179,7 @@ class LastingCoroutines(Coroutines):
     loop: Any  # a LastingLoop, and an event loop
     running: dict[int, Any]
 
+    @two_bodies
     def start(
         self, owner: Any, coroutine: Coroutine[Any, Any, Any], context: Context, origin: Context | None = None
     ) -> None:
@@ -197,4 +204,4 @@ class LastingCoroutines(Coroutines):
             coroutine.on_begin()
 
 
-_END: Final = Lasting._end
+_END: Final[Any] = getattr(Lasting, "_end", None)  # the compiled body ends its jobs itself

@@ -12,7 +12,6 @@ have made room.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import math
 import random
@@ -20,16 +19,16 @@ import sys
 import threading
 import weakref
 from collections import deque
-from itertools import count
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
-from ratelimited_executor._core.lazy_heap import WholeHeap
-from ratelimited_executor.simulation.lasting import Lasting, LastingCoroutines
+from ratelimited_executor._kernel.choice import two_bodies
+from ratelimited_executor.simulation.lasting import LastingCoroutines
+from ratelimited_executor.simulation.timers import Timers, VirtualWaker
 from ratelimited_executor.testing.clock import DEFAULT_START_WALL, VirtualClock
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable, Iterator
+    from collections.abc import AsyncGenerator, Callable
     from contextvars import Context
 
     from ratelimited_executor._runtime.time.hooks import LoopHooks
@@ -39,10 +38,6 @@ __all__ = ["SimulationLoop"]
 _log: Final = logging.getLogger("ratelimited_executor.simulation")
 _STILL_COUNT_MAX: Final = 10_000_000  # steps allowed at one instant
 _PATIENCE_COUNT: Final = 100_000  # steps at one instant after which due timers go before endless ready callbacks
-
-
-_Timer: TypeAlias = tuple[float, int, "Callable[[Any], object] | None", Any]
-"""Time, number among equal times, callback and its argument; or a handle and None, when the handle itself is called."""
 
 
 class SimulationLoop(asyncio.AbstractEventLoop):
@@ -57,7 +52,7 @@ class SimulationLoop(asyncio.AbstractEventLoop):
         bucket_ns_max: the maximum width of executors' buckets. Seconds pass in microseconds here, so most buckets of a
             second would be opened for one task; the cost of wide buckets, memory for cancelled tasks, does not last
             long.
-        coroutines_type: runs the coroutines of executors, including each :class:`Lasting`.
+        coroutines_type: runs the coroutines of executors, including each :class:`~ratelimited_executor.simulation.Lasting`.
         clock: the virtual clock.
         random: the random generator for programs on this loop.
         last_time: loop time of the last event that ran in :meth:`run_until`.
@@ -72,9 +67,8 @@ class SimulationLoop(asyncio.AbstractEventLoop):
         self.random: Final = random.Random(seed)  # noqa: S311  # it must be repeatable, not secret
         self.last_time = 0.0
         self._ready: deque[asyncio.Handle] = deque()
-        self._timers: WholeHeap[_Timer] = WholeHeap(_is_stale)
-        self._numbers = count()
-        self._wakers: list[_Waker] = []  # of executor managers
+        self._timers: Final = Timers(self.clock)
+        self._wakers: list[VirtualWaker] = []  # of executor managers
         self._generators: weakref.WeakSet[AsyncGenerator[Any, Any]] = weakref.WeakSet()
         self._task_factory: Any = None
         self._exception_handler: Any = None
@@ -85,15 +79,18 @@ class SimulationLoop(asyncio.AbstractEventLoop):
 
     def run_until(self, when: float) -> None:
         """Run everything up to and including loop time ``when``; the clock ends there."""
-        if not math.isfinite(when):
+        if not -math.inf < when < math.inf:
             raise ValueError(f"when must be finite, since the clock ends there, got {when!r}")
         clock = self.clock
-        with self._entered():
+        hooks = self._enter()
+        try:
             before = clock._monotonic
-            self._run(when, None)
+            self._run(when, None, _STILL_COUNT_MAX)
             if clock._monotonic > before:
                 self.last_time = clock._monotonic
             clock._monotonic = max(clock._monotonic, when)
+        finally:
+            self._leave(hooks)
 
     def run_until_complete(self, future: Any) -> Any:
         """Run until a future or coroutine is done, and return its result.
@@ -101,38 +98,41 @@ class SimulationLoop(asyncio.AbstractEventLoop):
         Raises:
             RuntimeError: if no event is left, and it is not done.
         """
-        with self._entered():
+        hooks = self._enter()
+        try:
             task = asyncio.ensure_future(future, loop=self)
-            self._run(math.inf, task)
+            self._run(math.inf, task, _STILL_COUNT_MAX)
             if not task.done():
                 task.cancel()
-                self._run(self.time(), task)
+                self._run(self.time(), task, _STILL_COUNT_MAX)
                 raise RuntimeError(f"nothing is left to happen, and {future!r} waits forever")
             return task.result()
+        finally:
+            self._leave(hooks)
 
     def next_time(self) -> float:
         """Return the loop time of the next event; infinity if there is none."""
         if self._ready:
             return self.time()
-        timer = self._timers.first()
-        times = [waker.at for waker in self._wakers]
-        return min(math.inf if timer is None else timer[0], *times, math.inf)
+        at = self._timers.next_at()
+        for waker in self._wakers:
+            at = min(at, waker.at)
+        return at
 
-    def _run(self, when: float, future: asyncio.Future[Any] | None) -> None:
+    @two_bodies
+    def _run(self, when: float, future: asyncio.Future[Any] | None, still_count_max: int) -> None:
+        """Run until a time, or until a future is done; ``still_count_max`` steps are allowed at one instant."""
         clock, ready, timers, wakers = self.clock, self._ready, self._timers, self._wakers
-        entries = timers.entries
         last = min(when, sys.float_info.max)  # nothing ever happens at infinity
         still_count = 0  # steps since time moved
-        while still_count <= _STILL_COUNT_MAX:
+        while still_count <= still_count_max:
             if ready:
                 still_count = self._run_ready(still_count)
             if future is not None and future.done():
                 return
-            waker = wakers[0] if len(wakers) == 1 else min(wakers, key=_time_of, default=_NEVER)
-            if timers.stale_count:  # drop stale timers at the front: time does not move for them
-                timers.first()
-            at = entries[0][0] if entries else math.inf
-            is_waker = waker.at < at
+            waker: Any = wakers[0] if len(wakers) == 1 else min(wakers, key=_time_of, default=None)
+            at = timers.next_at()
+            is_waker = waker is not None and waker.at < at
             if is_waker:
                 at = waker.at
             if at > clock._monotonic:
@@ -148,12 +148,8 @@ class SimulationLoop(asyncio.AbstractEventLoop):
             if is_waker:
                 waker.at = at  # if it raises, it runs again
                 waker.at = waker.run_due(at)
-                continue
-            _, _, call, argument = timers.pop()
-            if call is not None:
-                call(argument)
             else:
-                self._make_ready(argument)
+                timers.run_next(ready)
         raise self._still_error()
 
     def _run_ready(self, still_count: int) -> int:
@@ -172,28 +168,14 @@ class SimulationLoop(asyncio.AbstractEventLoop):
                 break
         return still_count
 
-    def _make_ready(self, handle: Any) -> None:
-        """Make a timer's handle ready, and all those due with it, before the first of them runs."""
-        timers = self._timers
-        while True:
-            handle._scheduled = False
-            if handle._cancelled:
-                timers.stale_count -= 1
-            else:
-                self._ready.append(handle)
-            entries = timers.entries
-            if not entries or entries[0][0] > self.clock._monotonic or entries[0][2] is not None:
-                return
-            handle = timers.pop()[3]
-
     def _still_error(self) -> RuntimeError:
         return RuntimeError(
             f"at {self.time():.6f} s more than {_STILL_COUNT_MAX:,} things have happened without any time passing: something asks "
             "for itself again at once, such as a job that takes no time and enqueues itself"
         )
 
-    @contextlib.contextmanager
-    def _entered(self) -> Iterator[None]:
+    def _enter(self) -> sys._asyncgen_hooks:
+        """Make it the running loop; return what :meth:`_leave` restores. A context manager takes three times as long."""
         self._check_closed()
         if self._thread_id:
             raise RuntimeError("this simulation is already running")
@@ -203,14 +185,14 @@ class SimulationLoop(asyncio.AbstractEventLoop):
             )
         hooks = sys.get_asyncgen_hooks()
         self._thread_id = threading.get_ident()
-        sys.set_asyncgen_hooks(firstiter=self._generators.add, finalizer=self._finalize)
+        sys.set_asyncgen_hooks(self._generators.add, self._finalize)
         asyncio._set_running_loop(self)
-        try:
-            yield
-        finally:
-            asyncio._set_running_loop(None)
-            sys.set_asyncgen_hooks(*hooks)
-            self._thread_id = 0
+        return hooks
+
+    def _leave(self, hooks: sys._asyncgen_hooks) -> None:
+        asyncio._set_running_loop(None)
+        sys.set_asyncgen_hooks(*hooks)
+        self._thread_id = 0
 
     def close(self) -> None:
         """Drop all future events."""
@@ -274,13 +256,13 @@ class SimulationLoop(asyncio.AbstractEventLoop):
         """Call back at loop time ``when``."""
         handle: Any = asyncio.TimerHandle(when, callback, args, self, context)
         handle._scheduled = True  # so that it reports its cancellation
-        self._timers.push((when, next(self._numbers), None, handle))
+        self._timers.push_handle(when, handle)
         made: asyncio.TimerHandle = handle
         return made
 
     def push(self, when: float, call: Callable[[Any], object], argument: Any) -> None:
         """Call ``call(argument)`` at loop time ``when``, without a handle or a context."""
-        self._timers.push((when, next(self._numbers), call, argument))
+        self._timers.push(when, call, argument)
 
     def create_future(self) -> asyncio.Future[Any]:
         """Return a future."""
@@ -350,9 +332,9 @@ class SimulationLoop(asyncio.AbstractEventLoop):
 
     # For executors.
 
-    def make_waker(self, run_due: Callable[[float], float]) -> _Waker:
+    def make_waker(self, run_due: Callable[[float], float]) -> VirtualWaker:
         """Return a waker for the executors of a manager."""
-        waker = _Waker(self, run_due)
+        waker = VirtualWaker(self._wakers, run_due)
         self._wakers.append(waker)
         return waker
 
@@ -363,36 +345,6 @@ if TYPE_CHECKING:  # the loop has all optional hooks for executors
         return loop
 
 
-class _Waker:
-    """The time of the next run of a manager's executors; needs no entry among the timers."""
-
-    __slots__ = ("_loop", "at", "run_due")
-
-    def __init__(self, loop: SimulationLoop | None, run_due: Callable[[float], float]) -> None:
-        self._loop = loop
-        self.run_due = run_due
-        self.at = math.inf
-
-    def set(self, when: float, now: float) -> None:  # noqa: ARG002  # the shape of a waker
-        """Run at loop time ``when``."""
-        self.at = when
-
-    def close(self) -> None:
-        """Never run again."""
-        self.at = math.inf
-        if self._loop is not None and self in self._loop._wakers:
-            self._loop._wakers.remove(self)
-
-
-def _is_stale(timer: _Timer) -> bool:
-    """True if nothing is left to do for a timer: its handle was cancelled, or its job has already ended."""
-    _, _, call, argument = timer
-    if call is None:
-        return bool(argument.cancelled())
-    return isinstance(argument, Lasting) and not argument.is_running
-
-
-_NEVER: Final = _Waker(None, lambda _: math.inf)
 _time_of: Final = attrgetter("at")
 
 

@@ -6,9 +6,10 @@ import math
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from ratelimited_executor._core.histogram import DurationHistogram
+from ratelimited_executor._kernel.choice import two_bodies, used_there
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
 __all__ = ["GROWTH", "Meter", "StepQuantiles", "new_histogram"]
 
@@ -16,11 +17,13 @@ _GATHER_COUNT: Final = 2000
 GROWTH: Final = 1.001  # of the buckets in the histogram of a run
 
 
+@used_there
 def new_histogram() -> DurationHistogram:
     """Return an empty histogram with the precision of meters."""
     return DurationHistogram(GROWTH)
 
 
+@used_there
 class StepQuantiles(NamedTuple):
     """The number of values in a step, and their quantiles in seconds, by the nearest rank."""
 
@@ -33,6 +36,7 @@ class StepQuantiles(NamedTuple):
     most: float
 
 
+@two_bodies
 class Meter:
     """The values of one metric of one source.
 
@@ -54,6 +58,14 @@ class Meter:
         self._counted = new_histogram()
         self._gathered: list[float] = []  # of earlier steps; counting many together is faster
         self.add: Callable[[float], None] = self.values.append
+
+    def extend(self, values: Sequence[float]) -> None:
+        """Add values."""
+        self.values += values
+
+    def extend_by_excess(self, other: Meter, least: float) -> None:
+        """Add by how much each value of another meter in its current step exceeds ``least``; 0 if it does not."""
+        self.values += [value - least if value > least else 0.0 for value in other.values]  # faster than max()
 
     def keep(self, write: Callable[[tuple[int, str, Any, float]], None], key: Callable[[], Any]) -> None:
         """Write every single value from now on, with its key."""

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from ratelimited_executor._kernel.choice import two_bodies
+from ratelimited_executor._kernel.fields import CurrentFields, ObserverFields
 from ratelimited_executor._runtime.insight.observing import Listener
 
 if TYPE_CHECKING:
-    from collections.abc import Sized
-
     from ratelimited_executor._runtime.insight.observing import Observable, Observed
     from ratelimited_executor.simulation.meters import Meter
     from ratelimited_executor.testing.clock import VirtualClock
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 __all__ = ["Current", "ExecutorObserver"]
 
 
-class Current:
+class Current(CurrentFields):
     """What happens at this moment of a simulation.
 
     Attributes:
@@ -26,15 +26,13 @@ class Current:
         cause: the luck of the job that has just ended, while it enqueues others; None otherwise.
     """
 
-    __slots__ = ("cause", "key", "wait")
+    __slots__ = ()
 
     def __init__(self) -> None:
-        self.wait: float | None = None
-        self.key: Any = None
-        self.cause: float | None = None
+        self.wait = self.key = self.cause = None
 
 
-class ExecutorObserver:
+class ExecutorObserver(ObserverFields):
     """Observes one executor of a simulation.
 
     Args:
@@ -47,16 +45,7 @@ class ExecutorObserver:
         ended_at: loop time at which the last job that takes time ended.
     """
 
-    __slots__ = (
-        "_clock",
-        "_current",
-        "_running",
-        "_running_seconds",
-        "_seen_at",
-        "_start_delay",
-        "ended_at",
-        "observed",
-    )
+    __slots__ = ("observed",)
 
     observed: Observed
 
@@ -64,7 +53,7 @@ class ExecutorObserver:
         self._clock = clock
         self._current = current
         self._start_delay = start_delay
-        self._running: Sized = ()
+        self._running = ()
         self._running_seconds = 0.0
         self._seen_at = 0.0  # loop time
         self.ended_at = -math.inf
@@ -81,6 +70,7 @@ class ExecutorObserver:
 
     # The number of running tasks changes only at starts and ends.
 
+    @two_bodies
     def started(self, due: float, at: float) -> None:
         """Record that a task starts."""
         now = self._clock._monotonic
@@ -89,6 +79,7 @@ class ExecutorObserver:
         self._current.wait = wait = at - due
         self._start_delay.add(wait)
 
+    @two_bodies
     def ended(self) -> None:
         """Record that a task that took time has ended."""
         now = self._clock._monotonic

@@ -18,49 +18,35 @@ from ratelimited_executor.simulation.summary import ExecutorSummary, PopulationS
 
 if TYPE_CHECKING:
     from ratelimited_executor._core.histogram import DurationHistogram
-    from ratelimited_executor._runtime.insight.insight import Statistics
     from ratelimited_executor.simulation.database import RunDatabase
     from ratelimited_executor.simulation.simulation import ArrivalSource, Simulation
 
 __all__ = ["Recorder"]
 
 _AGE_SECONDS: Final = 3600.0  # between two measurements of the ages of all keys
+_DONE: Final = 3  # the index of the jobs done in a tally
 _EVEN_SECONDS: Final = 600.0  # the window in which jobs are counted for the evenness of the throughput; at least a step
 
 
 class _Tally(NamedTuple):
     """The counts of an executor, in total or in a step."""
 
-    enqueued: int
-    started: int
-    retried: int
-    done: int
-    failed: int
-    cancelled: int
-    expired: int
-    dropped: int
-
-    @classmethod
-    def of(cls, counts: Statistics) -> Self:
-        """Return the total counts of an executor."""
-        return cls(
-            enqueued=counts.accepted,
-            started=counts.started,
-            retried=counts.retried,
-            done=counts.done,
-            failed=counts.failed,
-            cancelled=counts.cancelled,
-            expired=counts.expired,
-            dropped=counts.dropped,
-        )
+    enqueued: int = 0
+    started: int = 0
+    retried: int = 0
+    done: int = 0
+    failed: int = 0
+    cancelled: int = 0
+    expired: int = 0
+    dropped: int = 0
 
 
 class _Account:
     """The counts of an executor, or of all of them together, step by step."""
 
     def __init__(self) -> None:
-        self.tally = _Tally(*(0,) * len(_Tally._fields))
-        self.before = self.tally  # the counts of a warm-up
+        self.tally: tuple[int, ...] = _Tally()
+        self.before: tuple[int, ...] = self.tally  # the counts of a warm-up
         self.executing = 0
         self.pending = 0
         self.refused = 0
@@ -80,13 +66,12 @@ class _Account:
         self._depth_seconds += depth * seconds
         self._depth_most = max(self._depth_most, depth)
 
-    def add(self, changes: _Tally, *, executing: int, depth: int, pending: int) -> None:
-        """Add a step."""
-        self.tally = _Tally(*map(int.__add__, self.tally, changes))
-        self.executing, self.pending = executing, pending
+    def add(self, tally: tuple[int, ...], *, executing: int, depth: int, pending: int) -> None:
+        """Add a step, at whose end the counts are those of ``tally``."""
+        self._window_done += tally[_DONE] - self.tally[_DONE]
+        self.tally, self.executing, self.pending = tally, executing, pending
         self._depth_most = max(self._depth_most, depth)
         self._pending_most = max(self._pending_most, pending)
-        self._window_done += changes.done
 
     def end_windows(self, count: int) -> None:
         """End a window for the evenness of the throughput, and the skipped ones after it, in which nothing was done."""
@@ -174,22 +159,22 @@ class Recorder:
     @property
     def is_idle(self) -> bool:
         """True if no job runs, no due job waits, and none can fall due unnoticed."""
-        return not any(
-            counts.running
-            or counts.overdue
-            or (counts.waiting and source.observer.observed.is_stopped)  # it is not woken for due jobs
-            for source in self._accounts
-            for counts in (source.subject.statistics(),)
-        )
+        for source in self._accounts:
+            observed = source.observer.observed
+            _, running, waiting = observed.counts()
+            if running or observed.ready_count or (waiting and observed.is_stopped):  # it is not woken for due jobs
+                return False
+        return True
 
     @property
     def is_done(self) -> bool:
         """True if no job runs and no job waits, due or not."""
-        return not any(
-            counts.running or counts.waiting or source.observer.observed.is_drawing
-            for source in self._accounts
-            for counts in (source.subject.statistics(),)
-        )
+        for source in self._accounts:
+            observed = source.observer.observed
+            _, running, waiting = observed.counts()
+            if running or waiting or observed.is_drawing:
+                return False
+        return True
 
     @property
     def ended_at(self) -> float:
@@ -232,20 +217,16 @@ class Recorder:
                 account.end_windows(windows)
         add = self._database.add
         for source in self._simulation.sources:
+            meters = source.meters
             if source.kind == "population":
-                period, meters = source.subject.period, source.meters
-                meters["sync_delay"].values += [
-                    interval - period if interval > period else 0.0  # faster than max()
-                    for interval in meters["sync_interval"].values
-                ]
-            if source.kind == "job":
+                meters["sync_delay"].extend_by_excess(meters["sync_interval"], source.subject.period)
+                self._take_conflicts(source, time, is_written=is_written)
+            elif source.kind == "job":
                 source.subject._waits.end_step(time)
-            for meter in source.meters.values():
+            for meter in meters.values():
                 quantiles = meter.take()
                 if quantiles is not None and is_written:
                     add("quantiles", (time, source.number, meter.metric, *quantiles))
-            if source.kind == "population":
-                self._take_conflicts(source, time, is_written=is_written)
         self._time = time
 
     def forget(self) -> None:
@@ -350,38 +331,38 @@ class Recorder:
                 self._database.add("sample", (now, source, "sync_delay", _written(key), max(0.0, value - period)))
 
     def _take_executors(self, time: float, *, is_written: bool) -> None:
-        total = [0] * len(_Tally._fields)
+        total: tuple[int, ...] = _Tally()
         total_executing = total_depth = total_pending = 0
+        refusals = self._simulation.refused
         for source, account in self._accounts.items():
-            counts: Statistics = source.subject.statistics()
-            changes = _Tally(*map(int.__sub__, _Tally.of(counts), account.tally))
+            observed = source.observer.observed
             if source.worker_price:
                 self._worker_cost += source.worker_price * account.workers * (time - self._time) / 3600
                 account.workers = source.subject.max_concurrency or 0
-            executing, pending = counts.running, counts.waiting
-            depth = source.observer.observed.due_count(time)
-            if is_written and (any(changes) or executing or depth):
-                rate = float(counts.rate) / counts.peers
+            tally, executing, pending = observed.counts()
+            depth = observed.due_count(time)
+            if is_written and (executing or depth or tally != account.tally):
+                rate = observed.rate
                 backlog = depth / rate if 0 < rate < math.inf else None
+                changes = map(int.__sub__, tally, account.tally)
                 self._database.add("step", (time, source.number, *changes, executing, depth, pending, backlog))
-            account.add(changes, executing=executing, depth=depth, pending=pending)
-            refused = self._simulation.refused.pop(source.subject, 0)
-            account.refused += refused
-            self._total.refused += refused
-            if refused and is_written:
-                self._database.add("counter", (time, source.number, "refused_jobs", refused))
-            total[:] = map(int.__add__, total, changes)
+            account.add(tally, executing=executing, depth=depth, pending=pending)
+            if refusals and (refused := refusals.pop(source.subject, 0)):
+                account.refused += refused
+                self._total.refused += refused
+                if is_written:
+                    self._database.add("counter", (time, source.number, "refused_jobs", refused))
+            total = tuple(map(int.__add__, total, tally))
             total_executing += executing
             total_depth += depth
             total_pending += pending
-        self._total.add(_Tally(*total), executing=total_executing, depth=total_depth, pending=total_pending)
+        self._total.add(total, executing=total_executing, depth=total_depth, pending=total_pending)
 
     def _measure_ages(self) -> None:
         now = self._simulation.now
         for source in self._simulation.sources:
             if source.kind == "population":
-                add = source.meters["time_since_last_sync"].values.extend
-                add(max(0.0, age) for age in source.subject.ages(now))
+                source.meters["time_since_last_sync"].extend([max(0.0, age) for age in source.subject.ages(now)])
 
     def _take_conflicts(self, source: ArrivalSource, time: float, *, is_written: bool) -> None:
         population = source.subject

@@ -280,7 +280,7 @@ class Simulation:
         )
         wanted = (objectives,) if isinstance(objectives, Objective) else tuple(objectives)
         meters = self._add_source("job", name, made, ("start_delay", "execution_time")).meters
-        made._add_duration = meters["execution_time"].add
+        made._execution_time = meters["execution_time"]
 
         def new_meter(priority: int) -> Meter:
             return self._add_source("priority", f"{name}, priority {priority}", made, ("start_delay",)).meters[
@@ -527,7 +527,7 @@ class Simulation:
 
     def run_until(self, seconds: DurationLike) -> None:
         """Run everything up to a time, in seconds since the start; raise errors of the scenario."""
-        self.loop.run_until(delay_of("seconds", seconds))
+        self.loop.run_until(seconds if type(seconds) is float and seconds >= 0 else delay_of("seconds", seconds))
         if self._error is not None:
             raise self._error
         if self._setup is None:

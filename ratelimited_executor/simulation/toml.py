@@ -492,8 +492,16 @@ def _begin_outage(made: _Made, options: dict[str, Any]) -> None:
 
 def _failures_in_outages(sim: Simulation, usual: Any, spans: list[tuple[float, float]]) -> Callable[[Any], float]:
     """Return a function that returns the fraction of jobs that fail: 1.0 for a job that starts in an outage."""
-    part = failures_of(usual)
-    return lambda _: 1.0 if any(begin <= sim.now < end for begin, end in spans) else part
+    part, clock = failures_of(usual), sim.loop.clock
+
+    def failures(_: Any) -> float:
+        now = clock._monotonic
+        for begin, end in spans:  # faster than any(), on the path of jobs
+            if begin <= now < end:
+                return 1.0
+        return part
+
+    return failures
 
 
 @contextmanager

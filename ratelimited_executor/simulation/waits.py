@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ratelimited_executor._core.durations import seconds_of
 from ratelimited_executor._core.histogram import DurationHistogram
+from ratelimited_executor._kernel.fields import WaitFields
 from ratelimited_executor._runtime.arguments import delay_of, number_of
 from ratelimited_executor.simulation.meters import GROWTH, new_histogram
 from ratelimited_executor.simulation.summary import JobSummary, ObjectiveSummary, Quantiles
@@ -97,7 +98,7 @@ class _Record:
         return self.periods + 1, self.missed + is_missed, max(self.worst, found)
 
 
-class Waits:
+class Waits(WaitFields):
     """The waits of a kind of job.
 
     Args:

@@ -14,6 +14,7 @@ Source: FIPS 180-4.
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from uuid import UUID
@@ -60,7 +61,16 @@ def key_hash(key: Key) -> int:
     >>> f"{key_hash(1):016x}"
     'cd2662154e6d76b2'
     """
-    return int.from_bytes(sha256(key_bytes(key)).digest()[:8], "big")
+    return _hash_of_int(key) if type(key) is int else _hash_of(key_bytes(key))
+
+
+def _hash_of(data: bytes) -> int:
+    return int.from_bytes(sha256(data).digest()[:8], "big")
+
+
+@lru_cache(maxsize=1024)  # of one key, slot and offset are usually asked for together
+def _hash_of_int(key: int) -> int:
+    return _hash_of(_of_int(key))
 
 
 def offset(key: Key, period: DurationLike) -> float:
@@ -74,10 +84,18 @@ def offset(key: Key, period: DurationLike) -> float:
         TypeError: if an argument has a wrong type.
         ValueError: if an argument is out of range.
     """
+    period_ns, most = _span_of(period) if type(period) in (float, int, str) else _span(period)
+    found = (key_hash(key) * period_ns >> 64) / _NS
+    return min(most, found)
+
+
+def _span(period: DurationLike) -> tuple[int, float]:
+    """Return a period in nanoseconds, and the largest offset in it in seconds."""
     seconds = seconds_of("period", period)
-    period_ns = round(seconds * _NS)
-    found = key_hash(key) * period_ns >> 64 if period_ns else 0
-    return min(found / _NS, math.nextafter(seconds, 0))
+    return round(seconds * _NS), math.nextafter(seconds, 0)
+
+
+_span_of: Final = lru_cache(maxsize=16, typed=True)(_span)
 
 
 def offset_ns(key: Key, period_ns: int) -> int:

@@ -6,6 +6,8 @@ import math
 from typing import TYPE_CHECKING, Final
 
 from ratelimited_executor._core.durations import duration_of, number_of
+from ratelimited_executor._kernel.choice import two_bodies
+from ratelimited_executor._kernel.fields import ClockFields
 
 if TYPE_CHECKING:
     from ratelimited_executor._core.durations import DurationLike
@@ -16,7 +18,7 @@ __all__ = ["DEFAULT_START_WALL", "VirtualClock"]
 DEFAULT_START_WALL: Final = 1_704_067_200.0
 
 
-class VirtualClock:
+class VirtualClock(ClockFields):
     """The two scales of a virtual event loop; a :class:`~ratelimited_executor.abc.Clock`.
 
     The monotonic scale starts at 0.0 and never runs backwards; its loop moves it, or :meth:`block`. The wall scale moves
@@ -32,13 +34,14 @@ class VirtualClock:
     (2.5, -2597.5)
     """
 
-    __slots__ = ("__weakref__", "_monotonic", "_start_wall", "_stepped")
+    __slots__ = ("__weakref__", "_start_wall", "_stepped")
 
     def __init__(self, *, start_wall: float = DEFAULT_START_WALL) -> None:
         self._monotonic = 0.0
         self._start_wall = number_of("start_wall", start_wall)
         self._stepped = 0.0
 
+    @two_bodies
     def monotonic(self) -> float:
         """Return virtual seconds since the start: what ``loop.time()`` returns."""
         return self._monotonic

@@ -68,16 +68,22 @@ def count_until(calendar: Calendar, when: float, *, is_spread: bool) -> int:
         when: loop time.
         is_spread: True if the tasks of a later bucket start evenly over it, not at their due times.
     """
-    unread = sum(stream.order.left_count for group in calendar.groups for stream in group)
-    return max(0, calendar.opened_count - unread) + coming_until(calendar, when, is_spread=is_spread)
+    ready = calendar.opened_count
+    for group in calendar.groups:
+        for stream in group:
+            ready -= stream.order.left_count
+    return max(0, ready) + coming_until(calendar, when, is_spread=is_spread)
 
 
 def coming_until(calendar: Calendar, when: float, *, is_spread: bool) -> int:
     """Estimate how many of the tasks that are not ready yet are due to start by a time."""
+    count = 0
+    for group in calendar.groups:
+        for stream in group:
+            count += stream.order.count_until(when)
     timeline = calendar.timeline
-    count = sum(stream.order.count_until(when) for group in calendar.groups for stream in group)
-    if not calendar.numbers or calendar.numbers[0] > timeline.number_at(when):
-        return count
+    if not calendar.numbers or when < calendar.end or calendar.numbers[0] > timeline.number_at(when):
+        return count  # nothing in later buckets, or they begin later
     numbers: Collection[int] = range(calendar.number + 1, timeline.number_at(when) + 1)
     if len(numbers) > len(calendar.future) + len(calendar.parcels):  # as after hours without permits
         numbers = {number for number in (*calendar.future, *calendar.parcels) if number in numbers}

@@ -260,9 +260,9 @@ class TaskQueue(PlainQueue):
     def begin_interval(self, now: float, late_count: int) -> None:
         """Enter the interval of ``now``, with ``late_count`` late tasks; also prepare deadlines, quotas and keys."""
         super().begin_interval(now, late_count)
-        is_passing = self.expiry.is_used and self.spread.opened_count
-        number = self.timeline.number_at(now)
-        self.passing = self.expiry.passing(number, self.interval_end, self.spread) if is_passing else []
+        self.passing = []
+        if self.expiry.is_used and self.spread.opened_count:
+            self.passing = self.expiry.passing(self.timeline.number_at(now), self.interval_end, self.spread)
         if self.permits.is_by_wall_clock:
             self.admission.forget()
         self._receipts = []  # else the last key would be known until the next start

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from ratelimited_executor._core.lazy_heap import LazyHeap
 from ratelimited_executor._kernel.buckets import Bucket
+from ratelimited_executor._kernel.fields import WallFields
 
 if TYPE_CHECKING:
     from collections import deque
@@ -26,7 +27,7 @@ __all__ = ["WallWheel"]
 _READ_COUNT: Final = 1000  # tasks handed over in one step: about a millisecond
 
 
-class WallWheel:
+class WallWheel(WallFields):
     """Records and batches by the wall time at which they are due.
 
     Args:
@@ -36,8 +37,6 @@ class WallWheel:
 
     __slots__ = (
         "_arrivals",
-        "_batches",
-        "_buckets",
         "_chores",
         "_horizon",
         "_number_of",
@@ -46,17 +45,20 @@ class WallWheel:
         "_width",
     )
 
+    _batches: list[tuple[float, BatchSource]]
+    _buckets: dict[int, Bucket]
+
     def __init__(self, width: float, chores: deque[Iterator[None]]) -> None:
         self._width = width
         self._chores = chores
-        self._buckets: dict[int, Bucket] = {}
+        self._buckets = {}
         self._number_of: dict[Bucket, int] = {}
         number_of = self._number_of
         self._numbers: LazyHeap[tuple[int, int, Bucket]] = LazyHeap(lambda entry: entry[2] not in number_of)
         self._arrivals = count()  # of entries in that heap
         self._horizon = 0.0  # of the latest reading
         self._reading: list[Bucket] = []  # buckets that are being handed over
-        self._batches: list[tuple[float, BatchSource]] = []
+        self._batches = []
 
     @property
     def is_pending(self) -> bool:

@@ -10,10 +10,13 @@ together. A listener that wants each start ends that: tasks start one by one. A 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from ratelimited_executor._core.queue.looking import count_until
+from ratelimited_executor._kernel.choice import two_bodies
+from ratelimited_executor._kernel.fields import ListenersFields
 from ratelimited_executor._kernel.records import Record
+from ratelimited_executor._kernel.states import TaskState
 from ratelimited_executor._runtime.task.accounts import CallOwner
 from ratelimited_executor._runtime.task.batch_items import BatchItem
 
@@ -21,12 +24,14 @@ if TYPE_CHECKING:
     import asyncio
     from collections.abc import Callable, Sized
 
+    from ratelimited_executor._core.permits.rates import Rate
     from ratelimited_executor._core.queue.queue import TaskQueue
-    from ratelimited_executor._kernel.states import TaskState
     from ratelimited_executor._runtime.task.accounts import Accounts
     from ratelimited_executor._runtime.task.coroutines import Coroutines
 
 __all__ = ["Listener", "Listeners", "Observable", "ObservableParts", "Observed", "started_at"]
+
+_ENDS: Final = (TaskState.DONE, TaskState.FAILED, TaskState.CANCELLED, TaskState.EXPIRED, TaskState.DROPPED)
 
 
 class Stoppable(Protocol):
@@ -35,6 +40,20 @@ class Stoppable(Protocol):
     @property
     def is_stopped(self) -> bool:
         """True while nothing starts, whatever falls due."""
+        ...
+
+    @property
+    def rate(self) -> Rate:
+        """The rate in force."""
+        ...
+
+
+class Counting(Protocol):
+    """The retries of failed tasks."""
+
+    @property
+    def count(self) -> int:
+        """The number of attempts that were, or will be, followed by another."""
         ...
 
 
@@ -72,6 +91,11 @@ class ObservableParts(Protocol):
     @property
     def moments(self) -> Timed:
         """The source of time."""
+        ...
+
+    @property
+    def retries(self) -> Counting:
+        """The retries of failed tasks."""
         ...
 
 
@@ -120,6 +144,34 @@ class Observed:
         """Return the loop time as epoch seconds, on the scale of due times."""
         return self._parts.queue.timeline.to_epoch(self.now())
 
+    @property
+    def ready_count(self) -> int:
+        """The number of tasks that are due, or will be within the running interval."""
+        return self._parts.queue.ready_count()
+
+    @property
+    def rate(self) -> float:
+        """The permits a second of this process."""
+        return float(self._parts.controls.rate) / self._parts.queue.permits.peers
+
+    def counts(self) -> tuple[tuple[int, ...], int, int]:
+        """Return some of the counts of ``statistics()``, at a fraction of its cost.
+
+        Returns:
+            the tasks accepted, started, retried, done, failed, cancelled, expired and dropped so far; the running and
+            the waiting tasks.
+        """
+        parts = self._parts
+        accounts = parts.accounts
+        accounts.catch_up()
+        done, failed, cancelled, expired, dropped = map(accounts.counts.__getitem__, _ENDS)
+        cancelled += parts.queue.cancelled_count
+        running = accounts.running_count()
+        accepted = accounts.accepted_count
+        waiting = accepted - (done + failed + cancelled + expired + dropped) - running
+        counts = accepted, accounts.started_count, parts.retries.count, done, failed, cancelled, expired, dropped
+        return counts, running, waiting
+
     def due_count(self, now: float) -> int:
         """Count the tasks that are due at a loop time, and have not started."""
         queue = self._parts.queue
@@ -167,12 +219,11 @@ class Listener:
         self.freed = freed
 
 
-class Listeners:
+class Listeners(ListenersFields):
     """All listeners of one executor, whether it has started or not."""
 
     __slots__ = (
-        "_calls", "_ended_count", "_freed", "_is_each", "_is_each_end", "_is_marked", "_left", "_listeners", "_parts",
-        "_resting",
+        "_calls", "_ended_count", "_is_each", "_is_each_end", "_is_marked", "_left", "_listeners", "_parts", "_resting",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -239,13 +290,17 @@ class Listeners:
         self._ended_count = sum(each.ended is not None for each in listeners)
         is_sampled = any(each.sampled is not None for each in listeners)
         queue.on_start = self._started if self._is_each or is_sampled else None
+        on_starts = [each.started for each in listeners if each.started is not None]
+        if len(on_starts) == 1 and not is_sampled and not self._ended_count:
+            queue.on_start = on_starts[0]  # nobody needs samples, or the marks that ends are told by
         queue.untold_count = self._left = 0
         self._unmark()
         self._tell_ends()
         accounts.tell_cancellations(self._cancelled if any(each.cancelled for each in listeners) else None)
         accounts.on_accepted = self._accepted if self.wants_accepted else None
         accounts.on_retried = self._retried if any(each.retried for each in listeners) else None
-        parts.coroutines.on_free = self._ended_coroutine if any(each.freed for each in listeners) else self._freed
+        self._on_freed = tuple(each.freed for each in listeners if each.freed is not None)
+        parts.coroutines.on_free = self._ended_coroutine if self._on_freed else self._freed
 
     def _tell_ends(self) -> None:
         self._is_each_end = len(self._resting) < self._ended_count
@@ -320,10 +375,10 @@ class Listeners:
             if listener.retried is not None:
                 listener.retried(owner)
 
+    @two_bodies
     def _ended_coroutine(self) -> None:
-        for listener in self._listeners:
-            if listener.freed is not None:
-                listener.freed()
+        for freed in self._on_freed:
+            freed()
         self._freed()
 
 

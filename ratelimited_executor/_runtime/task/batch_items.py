@@ -5,6 +5,7 @@ from __future__ import annotations
 from array import array
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
+from ratelimited_executor._kernel.choice import used_there
 from ratelimited_executor._kernel.states import TaskState
 
 if TYPE_CHECKING:
@@ -20,6 +21,7 @@ _DONE: Final = TaskState.DONE  # enum members are slow to look up
 INERT_TYPES: Final = frozenset((list, tuple, range, array))  # types of items whose look-up runs no user code
 
 
+@used_there
 class BatchItem:
     """The owner of one task of a batch that has started, or ended without a start.
 
