@@ -527,7 +527,8 @@ class Simulation:
 
     def run_until(self, seconds: DurationLike) -> None:
         """Run everything up to a time, in seconds since the start; raise errors of the scenario."""
-        self.loop.run_until(seconds if type(seconds) is float and seconds >= 0 else delay_of("seconds", seconds))
+        is_plain = type(seconds) is float and 0 <= seconds < math.inf  # every step passes here
+        self.loop.run_until(seconds if is_plain else delay_of("seconds", seconds))  # type: ignore[arg-type]  # it is a float
         if self._error is not None:
             raise self._error
         if self._setup is None:
