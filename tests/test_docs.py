@@ -20,6 +20,8 @@ from typing import Any, get_args
 import pytest
 
 import ratelimited_executor
+from ratelimited_executor._kernel.choice import compiled
+from ratelimited_executor._kernel.fields import FIELDS
 from ratelimited_executor import (
     abc,
     blocking,
@@ -227,8 +229,11 @@ NAMES = sorted({name for home in HOMES for name in home.__all__})
 
 
 def public(name: str) -> Any:
-    """Return the object with a public name."""
-    return next(getattr(home, name) for home in HOMES if name in home.__all__)
+    """Return the object with a public name; of a class with two bodies the pure one, which has signatures."""
+    found = next(getattr(home, name) for home in HOMES if name in home.__all__)
+    if compiled is not None and isinstance(found, type) and compiled.bodies.get(name) is found:
+        return compiled.pure[name]
+    return found
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -316,8 +321,9 @@ def test_stub_of_a_class_has_its_members_and_no_others(name: str) -> None:
     inherited = set().union(*map(public_members, bases))
 
     stub = {member for member in STUBS[name] if not member.startswith("_")}
+    fields = {field for base in owner.__mro__ for field in FIELDS.get(base.__name__, ())}  # of objects: may be left out
 
-    assert expected - inherited <= stub
+    assert expected - inherited - fields <= stub
     assert stub <= expected | inherited
 
 
