@@ -41,7 +41,7 @@ MODULES = {
 # Modules of the standard library beside those that asyncio imports, by the names of their packages.
 STANDARD = (
     "__future__ _bisect _blake2 _ctypes _datetime _decimal _hashlib bisect copy ctypes dataclasses datetime decimal fractions "
-    "gc hashlib numbers zlib annotationlib"
+    "gc hashlib numbers zlib annotationlib sysconfig _struct _typing array struct typing"  # sysconfig is of ctypes from 3.14 on; from 3.15 on, asyncio does without the others
 )
 EXTENSION = {f"{ROOT}._kernel._compiled", "cython_runtime"}  # and Cython's own, named by its version
 PROGRAM = """

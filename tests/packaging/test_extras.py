@@ -83,7 +83,8 @@ def licence_of(package: str) -> str:
     """The licence that an installed package declares: an expression, or else the field or classifiers."""
     found = metadata.metadata(package)
     classifiers = [each for each in found.get_all("Classifier", []) if each.startswith("License ::")]
-    return found["License-Expression"] or " ".join(classifiers) or found["License"]
+    # By get(), as from Python 3.15 on a field that is not there is a KeyError.
+    return found.get("License-Expression") or " ".join(classifiers) or found["License"]
 
 
 def test_each_extra_for_users_is_listed_with_what_it_installs() -> None:
