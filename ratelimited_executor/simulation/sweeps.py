@@ -160,12 +160,6 @@ class Sweep:
         is_complete: False if it was stopped.
     """
 
-    scenario: str
-    grid: dict[str, list[Any]]
-    configurations: list[Configuration]
-    parameters: dict[str, Any]
-    is_complete: bool
-
     def __init__(self, scenario: str, grid: Mapping[str, Sequence[Any]], figure: str | None) -> None:
         self.scenario = scenario
         self.grid = {name: list(values) for name, values in grid.items()}
@@ -173,7 +167,7 @@ class Sweep:
             Configuration(dict(zip(self.grid, values, strict=True)))
             for values in itertools.product(*self.grid.values())
         ]
-        self.parameters = {}
+        self.parameters: dict[str, Any] = {}
         self.is_complete = False
         self._figure = figure
 
@@ -352,7 +346,8 @@ def _run_all(
                 running[run(each.settings, seed)] = each
             if not running:
                 break
-            for future in wait(running, return_when=FIRST_COMPLETED).done:
+            wait(running, return_when=FIRST_COMPLETED)
+            for future in [each for each in running if each.done()]:  # in the order in which they were begun
                 each = running.pop(future)
                 ended = future.result()
                 each.runs[ended.seed] = ended
