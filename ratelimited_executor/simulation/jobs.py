@@ -99,6 +99,10 @@ class Job(JobFields):
         self._chance = simulation.stream(f"job {name}")
         self._luck = self._chance.random()  # of the kind, from which those of keys and of followers are derived
         self._number = self._chance.getrandbits(32)
+        self._followed: tuple[float | None, int] = (
+            None,
+            0,
+        )  # the luck of the job that was followed last, and how often
         self._turns = [] if population is None else [0] * len(population)  # how often each key was called, by number
 
     @property
@@ -126,13 +130,16 @@ class Job(JobFields):
         draw = self.duration.draw
         return [Arriving(key, draw(chance), luck(), priority) for key in keys]
 
-    def _following(self, key: Any) -> Arriving:
+    def _following(self, key: Any, priority: int) -> Arriving:
         """Draw the random numbers of a job that arrives now: by those of the job that has just ended, if one has."""
         cause = self._current.cause
         if cause is None:
-            return Arriving(key, self._draw(self._chance), self._chance.random(), 0)
-        luck = mixed(cause, self._number)
-        return Arriving(key, self._quantile(mixed(luck, 0)), luck, 0)
+            return Arriving(key, self._draw(self._chance), self._chance.random(), priority)
+        before, count = self._followed
+        count = count + 1 if cause == before else 0  # one job may be followed by several of a kind
+        self._followed = cause, count
+        luck = mixed(cause, self._number + (count << 32))
+        return Arriving(key, self._quantile(mixed(luck, 0)), luck, priority)
 
     @two_bodies
     def _begin_arrival(self, arrival: Arriving) -> Lasting:

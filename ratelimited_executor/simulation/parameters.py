@@ -40,10 +40,12 @@ def with_parameters(table: Mapping[str, Any], given: Mapping[str, Any]) -> dict[
         if name not in usual:
             raise ValueError(f"there is no parameter {name}: [parameters] has {there}")
     values = {**usual, **given}
+    used: set[str] = set()
 
     def value_of(name: str) -> Any:
         if name not in values:
             raise ValueError(f"{{{name}}} must be a parameter: [parameters] has {there}")
+        used.add(name)
         return values[name]
 
     def replaced(found: Any) -> Any:
@@ -57,5 +59,9 @@ def with_parameters(table: Mapping[str, Any], given: Mapping[str, Any]) -> dict[
             return value_of(match[1])
         return _NAME.sub(lambda match: str(value_of(match[1])), found)
 
+    if "parameters" not in table and not given:
+        return dict(table)
     made = {key: replaced(value) for key, value in table.items() if key != "parameters"}
+    if unused := sorted(set(usual) - used):
+        raise ValueError(f'parameter {unused[0]} is used nowhere: write "{{{unused[0]}}}" where it applies')
     return {**({"parameters": values} if "parameters" in table else {}), **made}

@@ -12,6 +12,7 @@ from dataclasses import asdict
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
+from ratelimited_executor._core.durations import format_duration
 from ratelimited_executor.simulation.database import as_json
 from ratelimited_executor.simulation.meters import new_histogram
 from ratelimited_executor.simulation.summary import ExecutorSummary, PopulationSummary, Quantiles, Summary
@@ -142,6 +143,7 @@ class Recorder:
         self._database = database
         self._keeps_samples = keeps_samples
         self._writes_from = writes_from
+        self._step = step
         self._accounts: dict[ArrivalSource, _Account] = {}  # of executors
         self._total = _Account()
         self._begin = 0.0  # seconds since the start from which on all is measured: the end of the warm-up
@@ -229,6 +231,19 @@ class Recorder:
                     add("quantiles", (time, source.number, meter.metric, *quantiles))
         self._time = time
 
+    def check(self) -> None:
+        """Refuse an objective whose period is shorter than a step: it could not be judged.
+
+        Raises:
+            ValueError: names the kind of job.
+        """
+        for source in self._simulation.sources:
+            if source.kind == "job" and source.subject._waits.least_period < self._step:
+                raise ValueError(
+                    f"objectives of {source.name}: each must be at least a step, {format_duration(self._step)}, got "
+                    f"{format_duration(source.subject._waits.least_period)}: give a shorter step"
+                )
+
     def forget(self) -> None:
         """Forget what was measured so far, at the end of a step: it was a warm-up. What is written stays."""
         self._begin = self._time
@@ -285,7 +300,7 @@ class Recorder:
             populations=populations,
             jobs_by_kind={
                 source.name: source.subject._waits.sum_up(
-                    source.meters["execution_time"].histogram, source.subject.price
+                    self._time, source.meters["execution_time"].histogram, source.subject.price
                 )
                 for source in self._simulation.sources
                 if source.kind == "job"

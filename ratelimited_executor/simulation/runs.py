@@ -141,7 +141,7 @@ def simulate(
     width = seconds_of("step", step)
     if width < STEP_SECONDS_MIN:
         raise ValueError(f"step must be at least {STEP_SECONDS_MIN} s, got {step!r}")
-    warm = delay_of("warm_up", warm_up)
+    warm = math.ceil(delay_of("warm_up", warm_up) / width) * width
     if warm >= total:
         raise ValueError(f"warm_up must be shorter than the run, {format_duration(total)}, got {warm_up!r}")
     if isinstance(seed, bool) or not isinstance(seed, int):
@@ -236,6 +236,7 @@ class _Run:
             else:
                 database.set({"days": self._total / _DAY_SECONDS, "status": "running"})
             simulation.set_up(self._scenario)
+            recorder.check()
             self._is_set_up = True
             status = "finished" if self._pass_time(simulation, recorder, database) else "interrupted"
             is_through = True
@@ -278,6 +279,8 @@ class _Run:
             is_idle = begin > 0 and upcoming > end and recorder.is_idle
             if is_idle:  # no event for a while: skip to the step before the next one
                 stop = min(upcoming, self._total, recorder.next_age)
+                if begin < self._warm_up:
+                    stop = min(stop, self._warm_up)
                 end = max(end, min(self._total, (math.ceil(stop / step) - 1) * step))
             if begin < self._writes_from < end:  # the end of the interrupted run may be within a step
                 end = self._writes_from
@@ -348,7 +351,7 @@ class _Run:
 
     def _check(self, found: dict[str, Any]) -> None:
         """Refuse to resume if the file holds another run."""
-        for name, value in self._properties.items():
+        for name, value in {"warm_up": None, **self._properties}.items():
             if found.get(name) != value:
                 raise ValueError(
                     f"the file holds a run with {name} {found.get(name)!r}, and not {value!r}: "

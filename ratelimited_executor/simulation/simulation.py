@@ -12,6 +12,7 @@ import random
 import re
 from collections import Counter
 from dataclasses import fields, is_dataclass
+from itertools import repeat
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
 
 from ratelimited_executor._core.durations import format_duration, seconds_of
@@ -385,6 +386,7 @@ class Simulation:
                 if isinstance(job, Job):
                     durations = None if recorded is None else recorded.durations_between(begin, begin + _CHUNK_SECONDS)
                     found = job._drawn(found, work, durations=durations, priority=priority)
+                    job._waits.expect(times, found)
                 if not is_bounded:
                     executor.schedule_many(call, found, delays=[time - begin for time in times], **options)
                 else:  # jobs scheduled ahead would take the room of waiting jobs
@@ -410,7 +412,10 @@ class Simulation:
             options: as for ``schedule``.
         """
         call, options = self._call_of(job, options)
-        self._offer(executor, call, job._following(item) if isinstance(job, Job) else item, **options)
+        if isinstance(job, Job):
+            item = job._following(item, options.get("priority", 0))
+            job._waits.expect([self.now + delay_of("delay", options.get("delay") or 0.0)], [item])
+        self._offer(executor, call, item, **options)
 
     def schedule_many(
         self,
@@ -433,7 +438,10 @@ class Simulation:
         priority = options.get("priority", 0)
         call, options = self._call_of(job, options)
         drawn = job._drawn(keys, self.stream(f"jobs of a batch of {job.name}"), priority=priority)
-        return executor.schedule_many(call, drawn, delays=delays, **options)
+        waits = None if delays is None else list(delays)
+        handles = executor.schedule_many(call, drawn, delays=waits, **options)
+        job._waits.expect([self.now + wait for wait in waits or repeat(0.0, len(drawn))], drawn)
+        return handles
 
     def _call_of(self, job: Callable[[Any], object], options: dict[str, Any]) -> tuple[Callable[[Any], object], Any]:
         """Return what an executor calls for a job, and its options; for a kind of job both take an arrival."""

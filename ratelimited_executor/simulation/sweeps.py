@@ -12,6 +12,7 @@ import json
 import math
 import multiprocessing
 import os
+import pickle
 import signal
 import sys
 from collections import defaultdict
@@ -45,6 +46,7 @@ _FIRST_SEEDS: Final = 5  # before it is known how precise a figure is
 _PART: Final = 0.975
 _Z: Final = NormalDist().inv_cdf(_PART)
 RUNS_MAX: Final = 100_000
+_SAME: Final = 1e-9  # costs that differ by a smaller part are the same
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +78,7 @@ class Estimate:
 
 
 def _student(degrees: int) -> float:
-    """Return the 97.5th percentile of Student's distribution: exact for 1 and 2 degrees, else to a thousandth.
+    """Return the 97.5th percentile of Student's distribution: exact for 1 and 2 degrees, else to 0.2 %.
 
     Source: Abramowitz and Stegun, Handbook of Mathematical Functions, 26.7.5.
     """
@@ -203,9 +205,14 @@ class Sweep:
         kept = [each for each in self.configurations if each.is_kept]
         if not kept or not self.has_cost:
             return kept[0] if kept else None
-        least = min(kept, key=lambda each: each.estimate("cost").mean)
+        least = min(kept, key=lambda each: (each.estimate("cost").mean, each.estimate(self.figure).mean))
         extra = {id(each): self.difference(each, least, "cost") for each in kept}
-        equal = [each for each in kept if extra[id(each)].count > 1 and extra[id(each)].mean <= extra[id(each)].half]
+        equal = [
+            each
+            for each in kept
+            if extra[id(each)].count > 1
+            and extra[id(each)].mean <= extra[id(each)].half + _SAME * least.estimate("cost").mean
+        ]
         return min(equal, key=lambda each: each.estimate(self.figure).mean, default=least)
 
     @property
@@ -247,6 +254,8 @@ def figures_of(summary: Summary) -> dict[str, float]:
     figures["cost"] = summary.cost
     figures["jobs done"] = total.done
     figures["jobs failed"] = total.failed
+    figures["jobs refused, cancelled or expired"] = total.refused + total.other
+    figures["jobs waiting at the end"] = total.pending
     figures["queue depth, mean"] = total.queue_depth_mean
     figures["queue depth, most"] = total.queue_depth_most
     figures["executing, mean"] = total.executing_mean
@@ -267,6 +276,7 @@ def sweep(
     processes: int | None = None,
     results: str | os.PathLike[str] | None = None,
     on_run: Callable[[int, int, SweepRun], object] | None = None,
+    should_stop: Callable[[], bool] | None = None,
 ) -> Sweep:
     """Run a scenario with all combinations of some settings, each with several seeds, in several processes.
 
@@ -284,12 +294,12 @@ def sweep(
         figure: the name of the figure by which configurations are compared, as in ``Sweep.figures``; None for the first.
         processes: how many run at a time; None for one on each core.
         results: a file to which each run is added; runs that it holds already are not repeated.
-        on_run: called after each run, with the number of runs so far, the number planned, and the run; it may return
-            True to stop.
+        on_run: called after each run, with the number of runs so far, the number planned, and the run.
+        should_stop: asked several times a second; True stops the sweep, and the runs that have not ended.
 
     Raises:
         TypeError: if an argument has a wrong type.
-        ValueError: if an argument is out of range; if the file holds runs of another scenario.
+        ValueError: if an argument is out of range; if there is no such figure; if the file holds runs of another scenario.
         Exception: any error of the scenario, with a note that names the settings and the seed.
     """
     callable_of("make", make)
@@ -298,7 +308,7 @@ def sweep(
     if precision is not None and not 0 < number_of("precision", precision) < 1:
         raise ValueError(f"precision must be a part of the figure, > 0 and < 1 such as 0.05, got {precision!r}")
     for name, values in grid.items():
-        if isinstance(values, (str, bytes)) or not len(values):
+        if isinstance(values, (str, bytes)) or not hasattr(values, "__len__") or not len(values):
             raise ValueError(f"grid must have at least one value of {name}, in a list, got {values!r}")
     check_most("grid", math.prod(map(len, grid.values())) * count, RUNS_MAX, "runs")
     made = {}
@@ -314,7 +324,7 @@ def sweep(
         each.runs.update(file.take(each.settings, made[str(each)]))
     workers = processes if processes is None else count_of("processes", processes, least=1)
     with file, _pool(workers, make, options) as run:
-        found.is_complete = _run_all(found, count, first_seed, precision, run, file, on_run)
+        found.is_complete = _run_all(found, count, first_seed, precision, run, file, on_run, should_stop or bool)
     return found
 
 
@@ -326,6 +336,7 @@ def _run_all(
     run: Callable[[dict[str, Any], int], Future[SweepRun]],
     file: _Results,
     on_run: Callable[[int, int, SweepRun], object] | None,
+    should_stop: Callable[[], bool],
 ) -> bool:
     """Run what is missing; return False if it was stopped."""
     wanted = count if precision is None else min(count, _FIRST_SEEDS)
@@ -346,15 +357,19 @@ def _run_all(
                 running[run(each.settings, seed)] = each
             if not running:
                 break
-            wait(running, return_when=FIRST_COMPLETED)
+            wait(running, _ASK_SECONDS, return_when=FIRST_COMPLETED)
+            if should_stop():
+                return False
             for future in [each for each in running if each.done()]:  # in the order in which they were begun
                 each = running.pop(future)
                 ended = future.result()
                 each.runs[ended.seed] = ended
                 file.add(ended)
                 done += 1
-                if on_run is not None and on_run(done, total, ended) is True:
-                    return False
+                if on_run is not None:
+                    on_run(done, total, ended)
+                if found.figure not in ended.figures:
+                    raise ValueError(f"figure must be one of {'; '.join(ended.figures)}, got {found.figure!r}")
         if wanted >= count or precision is None:
             return True
         wanted = min(count, wanted + _FIRST_SEEDS)
@@ -362,6 +377,7 @@ def _run_all(
             return True
 
 
+_ASK_SECONDS: Final = 0.2
 _AHEAD: Final = 64  # runs that are handed to the pool at a time
 
 
@@ -379,6 +395,7 @@ def _begin_worker(*work: Any) -> None:
     global _work  # noqa: PLW0603  # what a process of the pool has is its module
     _work = work
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 def _run_one(settings: dict[str, Any], seed: int) -> SweepRun:
@@ -393,7 +410,12 @@ def _run_one(settings: dict[str, Any], seed: int) -> SweepRun:
         digest = _digest(scenario)
         summary = simulate(scenario, seed=seed, on_progress=on_progress, **options).summary
     except Exception as error:
-        error.add_note(f"in the run with {Configuration(settings)}, seed {seed}")
+        note = f"in the run with {Configuration(settings)}, seed {seed}"
+        try:
+            pickle.loads(pickle.dumps(error))  # noqa: S301  # our own
+        except Exception:  # noqa: BLE001  # its class decides what it raises
+            raise RuntimeError(f"{type(error).__name__}: {error} ({note})") from None
+        error.add_note(note)
         raise
     return SweepRun(
         settings=settings,
@@ -433,6 +455,10 @@ def _digest(scenario: Scenario) -> str:
     return hashlib.sha256(as_json([scenario.name, scenario.parameters()]).encode()).hexdigest()[:16]
 
 
+def _told(head: dict[str, Any]) -> str:
+    return ", ".join(f"{name} {value}" for name, value in head.items() if name != "format")
+
+
 class _Results:
     """The file of runs, one JSON value a line: its options first."""
 
@@ -441,18 +467,19 @@ class _Results:
         self._runs: defaultdict[str, list[SweepRun]] = defaultdict(list)
         self._file: Any = None
         self._is_cut = False
+        self._head = ""
         head = {"format": _FORMAT, **options}
         if self._path is None:
             return
+        self._head = json.dumps(head)
         if not self._path.exists():
-            self._path.write_text(json.dumps(head) + "\n", encoding="utf-8")
             return
-        text = self._path.read_text(encoding="utf-8")
+        text = self._path.read_text(encoding="utf-8") or f"{self._head}\n"
         self._is_cut = not text.endswith("\n")  # by the end of a process
         first, *lines = text.splitlines()
         if (there := json.loads(first)) != head:
             raise ValueError(
-                f"{self._path} holds runs with other options, {there}, and not {head}: give another file, or the same options"
+                f"{self._path} holds runs with other options, {_told(there)}, and not {_told(head)}: give another file, or the same options"
             )
         for line in lines:
             with suppress(json.JSONDecodeError):  # a line that was cut
@@ -470,16 +497,16 @@ class _Results:
 
     def add(self, run: SweepRun) -> None:
         """Write a run."""
-        if self._file is not None:
+        if self._path is not None:
+            if self._file is None:
+                is_new = not self._path.exists() or not self._path.stat().st_size
+                self._file = self._path.open("a", encoding="utf-8")
+                self._file.write(f"{self._head}\n" if is_new else "\n" if self._is_cut else "")
             line = {name: getattr(run, name) for name in SweepRun.__slots__}
             self._file.write(json.dumps(line, default=str) + "\n")
             self._file.flush()
 
     def __enter__(self) -> Self:
-        if self._path is not None:
-            self._file = self._path.open("a", encoding="utf-8")
-            if self._is_cut:
-                self._file.write("\n")
         return self
 
     def __exit__(self, *error: object) -> None:

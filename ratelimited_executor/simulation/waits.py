@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from ratelimited_executor._core.durations import seconds_of
@@ -18,14 +18,17 @@ from ratelimited_executor.simulation.meters import GROWTH, new_histogram
 from ratelimited_executor.simulation.summary import JobSummary, ObjectiveSummary, Quantiles
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from ratelimited_executor._core.durations import DurationLike
+    from ratelimited_executor.simulation.chances import Arriving
     from ratelimited_executor.simulation.meters import Meter
 
 __all__ = ["KEY_COUNT_MAX", "Objective", "Waits"]
 
 KEY_COUNT_MAX: Final = 1000  # of a kind with more keys, no waits by key are kept
+_TINY: Final = 1e-12  # 99.9 / 100 * 1000 is rounded to more than 999
+_GATHER_COUNT: Final = 10_000
 _KEY_GROWTH: Final = 1.02  # of the buckets of a key's histogram
 _ROUNDING: Final = GROWTH  # percentiles are at most that much too high
 
@@ -33,9 +36,12 @@ _ROUNDING: Final = GROWTH  # percentiles are at most that much too high
 class Objective:
     """A service level objective: in every period, most jobs of a kind wait no longer than a time.
 
+    Each attempt counts in the period in which it starts. An arrival that has not started at the end of a period, because
+    it still waits, has expired or was refused, counts there with the time since it was due.
+
     Args:
         within: the longest wait, >= 0; a number of seconds, a timedelta or a str such as ``"5s"``.
-        percent: the percentage of the jobs that wait no longer: > 0 and < 100.
+        percent: the percentage of the jobs that wait no longer: >= 1 and < 100.
         each: the period in which it is to hold, > 0; the last one of a run may be shorter.
 
     Raises:
@@ -52,8 +58,8 @@ class Objective:
         self.within: Final = delay_of("within", within)
         self.percent: Final = number_of("percent", percent)
         self.each: Final = seconds_of("each", each)
-        if not 0 < self.percent < 100:
-            raise ValueError(f"percent must be > 0 and < 100, such as 99, got {percent!r}")
+        if not 1 <= self.percent < 100:
+            raise ValueError(f"percent must be a percentage >= 1 and < 100, such as 99 for 99 %, got {percent!r}")
 
     def __repr__(self) -> str:
         return f"Objective(within={self.within:g}, percent={self.percent:g}, each={self.each:g})"
@@ -69,10 +75,30 @@ class _Record:
     periods: int = 0  # that have ended, and in which jobs started
     missed: int = 0  # of these
     worst: float = 0.0  # the largest percentile of a period
+    expected: list[tuple[float, Arriving]] = field(default_factory=list)  # due times and jobs that may not have started
+    looked_count: int = 0  # of these after the last look
+
+    def expect(self, dues: Iterable[float], arrivals: Iterable[Arriving]) -> None:
+        """Record that jobs are due at some times; of those that have started most are forgotten."""
+        self.expected += zip(dues, arrivals, strict=True)
+        if len(self.expected) > 2 * self.looked_count + _GATHER_COUNT:
+            self.expected = [each for each in self.expected if not each[1].attempts]
+            self.looked_count = len(self.expected)
+
+    def count_late(self, time: float) -> None:
+        """Count the jobs that are late by now and have not started, each of them once."""
+        late = sorted(
+            time - due for due, job in self.expected if not job.attempts and time - due > self.objective.within
+        )
+        self.current.add_sorted(late)
+        self.expected = [
+            each for each in self.expected if not each[1].attempts and time - each[0] <= self.objective.within
+        ]
 
     def end_period(self, time: float) -> None:
         """End the current period, and begin the one of a time."""
         each = self.objective.each
+        self.count_late(time)
         self.end = (math.floor(time / each) + 1) * each
         self.periods, self.missed, self.worst = self._with_current()
         self.current = new_histogram()
@@ -93,7 +119,7 @@ class _Record:
     def _with_current(self) -> tuple[int, int, float]:
         if not self.current.total:
             return self.periods, self.missed, self.worst
-        found = self.current.quantile(self.objective.percent / 100)
+        found = self.current.quantile(self.objective.percent / 100 - _TINY)
         is_missed = found > self.objective.within * _ROUNDING
         return self.periods + 1, self.missed + is_missed, max(self.worst, found)
 
@@ -115,6 +141,16 @@ class Waits(WaitFields):
         self._records = [_Record(each, new_histogram(), each.each) for each in objectives]
         self._recent: dict[Any, list[float]] | None = defaultdict(list)  # by key, since they were last counted
         self._by_key: dict[Any, DurationHistogram] = {}
+
+    def expect(self, dues: Iterable[float], arrivals: Sequence[Arriving]) -> None:
+        """Record that jobs of the kind are due at some times, in seconds since the start, whether they ever start or not."""
+        for record in self._records:
+            record.expect(dues, arrivals)
+
+    @property
+    def least_period(self) -> float:
+        """The shortest period of an objective, in seconds; infinity without objectives."""
+        return min((each.objective.each for each in self._records), default=math.inf)
 
     def note_priority(self, priority: int) -> None:
         """Record that jobs of a priority arrive; once there are two, their waits are kept by priority."""
@@ -163,8 +199,16 @@ class Waits(WaitFields):
             record.current = new_histogram()
         self._by_key.clear()
 
-    def sum_up(self, execution_time: DurationHistogram, price: float) -> JobSummary:
-        """Return the figures of the kind of job, up to the last step; the price is that of an attempt."""
+    def sum_up(self, time: float, execution_time: DurationHistogram, price: float) -> JobSummary:
+        """Return the figures of the kind of job.
+
+        Args:
+            time: the end of the last step, in seconds since the start.
+            execution_time: the durations of the jobs.
+            price: that of an attempt.
+        """
+        for record in self._records:
+            record.count_late(time)
         return JobSummary(
             wait=Quantiles.of(self._meter.histogram),
             execution_time=Quantiles.of(execution_time),

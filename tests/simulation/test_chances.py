@@ -157,3 +157,25 @@ def test_mixed_numbers_are_uniform_and_do_not_follow_from_one_another():
     for one, other in ((first, second), (origins, first), (first[1:], first[:-1])):
         products = [(a - 0.5) * (b - 0.5) * 12 for a, b in zip(one, other, strict=True)]
         assert fmean(products) == pytest.approx(0, abs=0.03)
+
+
+def test_several_jobs_that_follow_one_differ():
+    """Jobs of a kind that one job offers have each their own numbers, the same in every run, and their priority."""
+
+    def followers():
+        sim = Simulation(seed=5)
+        try:
+            mail = sim.job("mail", Exponential(10))
+            found = []
+            for cause in (0.25, 0.5, 0.25):
+                sim._current.cause = cause
+                found.append([mail._following(number, 3) for number in range(10)])
+            return [[(each.seconds, each.luck, each.priority) for each in some] for some in found]
+        finally:
+            sim.close()
+
+    first, second, third = followers()
+    assert 20 == len({*first, *second})
+    assert first == third
+    assert {3} == {priority for _, _, priority in first}
+    assert [first, second, third] == followers()

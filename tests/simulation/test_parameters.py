@@ -48,7 +48,8 @@ def test_given_values_replace_the_usual_ones(file):
     ("table", "given", "error", "words"),
     [
         ({"parameters": {"a": 1}}, {"b": 1}, ValueError, r"there is no parameter b: \[parameters\] has a"),
-        ({"days": "{a}"}, {}, ValueError, r"\{a\} must be a parameter: \[parameters\] has none"),
+        ({"days": "{a}", "parameters": {}}, {}, ValueError, r"\{a\} must be a parameter: \[parameters\] has none"),
+        ({"parameters": {"a": 1}}, {}, ValueError, 'parameter a is used nowhere: write "{a}" where it applies'),
         ({"parameters": {"a": 1}, "name": "x {b}"}, {}, ValueError, r"\{b\} must be a parameter: .* has a"),
         ({"parameters": 5}, {}, TypeError, "parameters must be a table"),
         ({"parameters": {"a b": 5}}, {}, ValueError, "'a b' must be a name"),

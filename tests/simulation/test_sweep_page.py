@@ -11,6 +11,7 @@ WORST = "worst wait of <call>, 99 % in each 1d"
 def made(*, is_priced=True, has_objectives=True, grid=None):
     """Return a sweep over workers and rate, whose waits fall with both."""
     found = Sweep("hub & <b>", grid or {"workers": ["2", "4", "6"], "rate": ["5/s", "10/s"]}, None)
+    found.is_complete = True
     found.parameters = {"name": "</script><script>window.isBroken = true</script>"}
     for number, each in enumerate(found.configurations):
         for seed in range(3):

@@ -176,9 +176,15 @@ def test_precision_decides_the_number_of_runs():
 def test_a_sweep_stops_when_asked(tmp_path):
     """What has run by then is kept."""
     file = tmp_path / "runs.jsonl"
-    found = run({"workers": [3, 4, 5, 6]}, results=file, on_run=lambda done, *_: done == 3)
-    assert (False, 3) == (found.is_complete, sum(len(each.runs) for each in found.configurations))
-    assert 4 == len(file.read_text().splitlines())
+    ended = []
+    found = run(
+        {"workers": [3, 4, 5, 6]},
+        results=file,
+        on_run=lambda *each: ended.append(each),
+        should_stop=lambda: len(ended) >= 3,
+    )
+    assert (False, len(ended)) == (found.is_complete, sum(len(each.runs) for each in found.configurations))
+    assert 3 <= len(ended) == len(file.read_text().splitlines()) - 1 < 16
 
 
 def test_an_error_names_the_run():

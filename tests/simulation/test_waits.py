@@ -127,8 +127,8 @@ def test_workers_cost_by_the_hour_and_calls_by_price():
     [
         ({"within": -1}, "within must be >= 0"),
         ({"within": "soon"}, "within"),
-        ({"within": 5, "percent": 100}, "percent must be > 0 and < 100, such as 99, got 100"),
-        ({"within": 5, "percent": 0}, "percent must be > 0 and < 100"),
+        ({"within": 5, "percent": 100}, "percent must be a percentage >= 1 and < 100, such as 99 for 99 %, got 100"),
+        ({"within": 5, "percent": 0.99}, "percent must be a percentage >= 1"),
         ({"within": 5, "each": 0}, "each must be > 0"),
     ],
 )
@@ -178,3 +178,68 @@ def test_a_warm_up_as_long_as_the_run_is_refused():
     """Nothing would be left to measure."""
     with pytest.raises(ValueError, match="warm_up must be shorter than the run, 1h, got '1h'"):
         run(lambda sim: sim.executor("api"), warm_up="1h")
+
+
+def test_jobs_that_do_not_start_miss_an_objective():
+    """What still waits, expires or is refused counts, and a kind that never starts has not kept anything."""
+
+    def nobody(sim):
+        executor = sim.executor("api", max_concurrency=0)
+        sim.arrive(Regular(0.1), executor, sim.job("call", 1, objectives=Objective("5s", each="30m")))
+
+    [halted] = run(nobody).jobs_by_kind["call"].objectives
+    assert (2, 2) == (halted.periods, halted.missed)
+    assert 1790 <= halted.worst <= 1802
+
+    def impatient(sim):
+        executor = sim.executor("api", max_concurrency=1, pacing=Pacing.ON_TIME)
+        sim.arrive(Regular(0.2), executor, sim.job("call", 10, objectives=Objective("5s")), expires="3s")
+
+    [expired] = run(impatient).jobs_by_kind["call"].objectives
+    assert (1, 1) == (expired.periods, expired.missed)
+
+    def full(sim):
+        executor = sim.executor("api", max_concurrency=1, max_pending=1, pacing=Pacing.ON_TIME)
+        sim.arrive(Regular(0.2), executor, sim.job("call", 10, objectives=Objective("30s")))
+
+    [refused] = run(full).jobs_by_kind["call"].objectives
+    assert refused.missed == 1
+
+    def enough(sim):
+        executor = sim.executor("api", max_concurrency=1)
+        call = sim.job("call", 1, objectives=Objective("5s"))
+        sim.arrive(Regular(0.1), executor, call)
+        sim.schedule_many(executor, call, range(3), delays=[100, 200, 1e6])
+        sim.offer(executor, call, 5, delay=300)
+
+    assert run(enough).is_objective_kept
+
+
+def test_a_warm_up_ends_where_it_says_though_nothing_happens_then():
+    """Idle time is skipped up to the end of the warm-up, and not beyond: workers cost all the rest."""
+
+    def setup(sim):
+        executor = sim.executor("api", max_concurrency=2, worker_price=1)
+        executor.schedule_many(sim.job("call", 1), [1], delays=[20 * 3600.0])
+
+    summary = run(setup, days=1, warm_up="1h")
+    assert (23 * 3600, 46.0) == (summary.seconds, pytest.approx(summary.worker_cost))
+    with pytest.raises(ValueError, match="warm_up must be shorter than the run"):
+        run(setup, days=1, warm_up="23h30m", step="1h")
+
+
+def test_an_objective_shorter_than_a_step_is_refused():
+    """It could not be judged."""
+    with pytest.raises(ValueError, match="objectives of call: each must be at least a step, 1m, got 10 s"):
+        run(lambda sim: (sim.executor("api"), sim.job("call", 1, objectives=Objective(5, each="10s"))))
+
+
+def test_exactly_the_percentage_keeps_an_objective():
+    """Of a thousand jobs one may be late if 99.9 % are to be in time."""
+
+    def setup(sim):
+        executor = sim.executor("api", max_concurrency=1000, pacing=Pacing.ON_TIME)
+        executor.schedule_many(sim.job("call", 60, objectives=Objective("1s", percent=99.9)), range(1001))
+
+    [objective] = run(setup).jobs_by_kind["call"].objectives
+    assert objective.is_kept

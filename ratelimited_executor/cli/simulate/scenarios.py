@@ -71,7 +71,10 @@ def load_scenario(text: str, settings: Iterable[str] = ()) -> Scenario:
     own = ""
     if match := re.fullmatch(r"(.+?)\[(.+)\]", text):
         text, own = match.groups()
-    settings = [*settings, *own.split(",")] if own else list(settings)
+    given = list(settings)
+    settings = [*given, *own.split(",")] if own else given
+    for twice in {each.partition("=")[0] for each in given} & {each.partition("=")[0] for each in own.split(",") if own}:
+        raise CommandError(f"{twice} is given twice: by --set, and in the brackets of {text}[{own}]")
     if text.endswith(".toml"):
         try:
             usual = load_toml(text)

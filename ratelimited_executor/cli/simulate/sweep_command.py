@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 __all__ = ["SweepOptions", "grid_of", "run_sweep", "values_of"]
 
 _ROW_COUNT_MAX: Final = 40  # with more configurations, the table shows the frontier alone
-_RANGE: Final = re.compile(r"(?P<first>[\d.]*\d)\.\.(?P<last>[\d.]*\d)(?::(?P<step>[\d.]*\d))?(?P<unit>[^\d:]*.*)")
-_NUMBER: Final = re.compile(r"[\d.]+")
+_RANGE: Final = re.compile(r"(?P<first>-?[\d.]*\d)\.\.(?P<last>-?[\d.]*\d)(?::(?P<step>[\d.]*\d))?(?P<unit>[^\d:]*.*)")
+_NUMBER: Final = re.compile(r"-?[\d.]+")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,10 +78,9 @@ def run_sweep(options: SweepOptions, *, console: Console | None = None) -> ExitS
     results = _prepare(directory, options)
     with stopping() as is_stopped, show_runs(console, "runs", is_quiet=options.quiet) as show:
 
-        def on_run(done: int, total: int, run: SweepRun) -> bool:
+        def on_run(done: int, total: int, run: SweepRun) -> None:
             settings = ", ".join(f"{name}={value}" for name, value in run.settings.items())
             show(done, total, f"{done:,} of {total:,}, the last with {settings}")
-            return is_stopped()
 
         try:
             found = sweep(
@@ -97,15 +96,18 @@ def run_sweep(options: SweepOptions, *, console: Console | None = None) -> ExitS
                 processes=options.jobs,
                 results=results,
                 on_run=on_run,
+                should_stop=is_stopped,
             )
         except CommandError:
             raise
         except (Exception, SystemExit) as error:  # the scenario's own code runs there, and may raise anything
             where = "".join(f" ({note})" for note in getattr(error, "__notes__", ()))
             raise CommandError(f"{describe_error(error)}{where}") from error
-    if options.figure is not None and options.figure not in found.figures:
-        raise CommandError(f"--figure must be one of {'; '.join(found.figures)}, got {options.figure!r}")
     _print(console, found)
+    vague = [each for each in found.configurations if each.estimate(found.figure).relative > (options.precision or 1e9)]
+    if vague and found.is_complete:
+        told = f"{len(vague)} configurations are less precise than {options.precision:.0%} after {options.seeds} runs"
+        print_line(console, f"{told}: give more --seeds.")
     _write_csv(found, directory / "sweep.csv")
     page = directory / "sweep.html"
     write_sweep_page(found, page)
@@ -157,7 +159,7 @@ def values_of(name: str, text: str) -> list[str]:
             )
         count = int((last - first) / step) + 1
         values += [f"{(first + number * step).normalize():f}{match['unit']}" for number in range(count)]
-    if match := re.fullmatch(r"[\d.]+([^\d.].*)", values[-1]):
+    if match := re.fullmatch(r"-?[\d.]+((?!e\d)[^\d.].*)", values[-1]):
         values = [value + match[1] if _NUMBER.fullmatch(value) else value for value in values]
     if len(set(values)) < len(values):
         raise CommandError(f"--set {name} has a value twice: {text}")
@@ -195,14 +197,16 @@ def _print(console: Console, found: Sweep) -> None:
     if not there:
         return
     chosen = found.cheapest
-    shown = there if len(there) <= _ROW_COUNT_MAX else found.frontier
+    shown = there
+    if len(there) > _ROW_COUNT_MAX:
+        shown = [each for each in there if each is chosen or each in found.frontier]
     names = list(found.grid)
-    table = Table(title=f"{found.scenario}: {len(there)} configurations, 95 % intervals", title_justify="left")
+    table = Table(title=f"{escape(found.scenario)}: {len(there)} configurations, 95 % intervals", title_justify="left")
     for name in names:
         table.add_column(escape(name), justify="right")
     if found.has_cost:
         table.add_column("cost", justify="right")
-    table.add_column(found.figure, justify="right")
+    table.add_column(escape(found.figure), justify="right")
     if found.has_objectives:
         table.add_column("objectives kept", justify="right")
     if chosen is not None and len(there) > 1:
@@ -220,7 +224,7 @@ def _print(console: Console, found: Sweep) -> None:
         table.add_row(*cells, style="bold" if each is chosen else None)
     if len(shown) < len(there):
         table.caption = (
-            f"Of {len(there)} configurations those that no other betters in cost and {found.figure} at once."
+            f"Of {len(there)} configurations those that no other betters in cost and {escape(found.figure)} at once."
         )
     console.print(table)
     print_line(console, answer_of(found))

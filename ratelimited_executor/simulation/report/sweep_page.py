@@ -179,7 +179,15 @@ def write_sweep_page(found: Sweep, page: str | os.PathLike[str]) -> Path:
 
 def answer_of(found: Sweep) -> str:
     """Return which configuration to choose, in a sentence."""
+    if not found.is_complete:
+        return f"Stopped before all runs had ended, so this is not the answer yet. {_answer_of(found)}"
+    return _answer_of(found)
+
+
+def _answer_of(found: Sweep) -> str:
     chosen = found.cheapest
+    if not found.frontier:
+        return "No run has ended."
     if not found.has_objectives:
         best = found.frontier[-1]
         interval = interval_text(found.figure, best.estimate(found.figure))
@@ -236,8 +244,9 @@ def _data(found: Sweep) -> dict[str, Any]:
     """Return what the script of the page shows."""
     chosen = found.cheapest or (found.frontier[-1] if found.frontier else found.configurations[0])
     numbers = {id(each): number for number, each in enumerate(found.configurations)}
-    values = [each.estimate(found.figure).mean for each in found.configurations if each.runs] or [0.0]
-    costs = [each.estimate("cost").mean for each in found.configurations if each.runs] or [0.0]
+    there = [each for each in found.configurations if each.values(found.figure)]
+    values = [each.estimate(found.figure).mean for each in there] or [0.0]
+    costs = [each.estimate("cost").mean for each in there] or [0.0]
     return {
         "grid": {name: [str(value) for value in values] for name, values in found.grid.items()},
         "chosen": {name: str(value) for name, value in chosen.settings.items()},

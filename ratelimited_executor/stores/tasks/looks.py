@@ -55,14 +55,17 @@ class Looks:
 
     def __init__(self) -> None:
         self.next_full = -math.inf
+        self._has_lanes = False  # a task that follows another in its lane becomes ready with its own, earlier due time
         self._places: dict[float, tuple[int, int]] = {}
         self._looked_us = 0  # server's time of the last look
 
     def begin(self, asked: Claim, now: float) -> Look:
         """Return where a claim begins."""
         places = self._places
-        is_simple = asked.turns is None and not asked.full_keys and not asked.unknown  # others leave tasks behind
-        if now >= self.next_full or not is_simple or not 0 < len(places) <= _LEVELS_MAX:
+        is_behind = (
+            asked.turns is not None or asked.full_keys or asked.unknown or self._has_lanes
+        )  # tasks may be behind
+        if now >= self.next_full or is_behind or not 0 < len(places) <= _LEVELS_MAX:
             return Look(-(2**62), None)
         return Look(self._looked_us - _LATE_US, places)
 
@@ -72,8 +75,10 @@ class Looks:
         if look.places is None:
             apart = min(_APART_SECONDS_MAX, max(_APART_SECONDS, _PARTS * look.spent_us / 1e6))
             is_long = look.spent_us > LONG_US + _TASK_US * len(found.tasks)
-            self.next_full = now + apart if is_long else -math.inf
-            places.clear()
+            if asked.above == -math.inf:
+                self.next_full = now + apart if is_long else -math.inf
+                places.clear()
+        self._has_lanes = self._has_lanes or any(each.lane is not None for each in found.tasks)
         self._looked_us = look.now_us
         recent = (look.now_us - _LATE_US, 0)
         is_full = found.next_in_us == 0

@@ -261,13 +261,20 @@ def _claim_first(now_us: int, asked: Claim, look: Look | None) -> Moves[tuple[li
     found = []
     for priority, place in sorted(look.places.items(), reverse=True):
         end_us = -_NEVER if priority > asked.above else before_us if priority == asked.above else _NEVER
-        room = asked.count - len(found)
-        terms = asked.owner, asked.queue, priority, now_us, keys, functions, room, end_us, asked.size
+        room, size = asked.count - len(found), asked.size - sum(map(_size, found))
+        if size <= 0:
+            return found, True
+        terms = asked.owner, asked.queue, priority, now_us, keys, functions, room, end_us, size
         [(text, left_count, _)] = yield "claim_on", [(*terms, *place)]
         found += json.loads(text)
         if len(found) >= asked.count or left_count:
             return found, True
     return found, False
+
+
+def _size(row: list[Any]) -> int:
+    """Return the bytes of the body and of the saved state of a claimed row, which are written in hexadecimal."""
+    return (len(row[5]) + len(row[14] or "")) // 2
 
 
 def start(refs: Sequence[Ref]) -> Moves[list[bool]]:

@@ -181,3 +181,22 @@ if sys.platform != "win32":
                 await asyncio.sleep(found.next_in_us / SECOND)
         assert {1} == set(ended.values())
         assert 20 < sum(store.begun) < len(store.begun)
+
+
+@pytest.mark.usefixtures("long")
+def test_lanes_are_always_looked_at_from_the_beginning():
+    """A task that follows another in its lane becomes ready with its own, earlier due time, so it may be behind."""
+    every = Looks()
+    looked(every, tasks=[claimed(1, -5)._replace(lane="l")])
+    assert FULL == looked(every)
+
+
+@pytest.mark.usefixtures("long")
+def test_a_look_above_a_priority_is_no_look_at_everything():
+    """It neither forgets the places of lower priorities nor puts off the next look at everything."""
+    every = Looks()
+    assert FULL == looked(every, tasks=[claimed(7, -5, 5.0)], above=1.0)
+    assert FULL == looked(every, tasks=[claimed(8, -60 * SECOND, 1.0)], next_in_us=0)
+    looked(every, above=3.0)
+    _, places = looked(every)
+    assert {1.0, 5.0} >= places.keys() >= {1.0}
