@@ -73,7 +73,9 @@ def load_scenario(text: str, settings: Iterable[str] = ()) -> Scenario:
         text, own = match.groups()
     given = list(settings)
     settings = [*given, *own.split(",")] if own else given
-    for twice in {each.partition("=")[0] for each in given} & {each.partition("=")[0] for each in own.split(",") if own}:
+    for twice in {each.partition("=")[0] for each in given} & {
+        each.partition("=")[0] for each in own.split(",") if own
+    }:
         raise CommandError(f"{twice} is given twice: by --set, and in the brackets of {text}[{own}]")
     if text.endswith(".toml"):
         try:
