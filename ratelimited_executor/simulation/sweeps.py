@@ -158,7 +158,7 @@ class Sweep:
         grid: the values of each parameter.
         configurations: all combinations of them, in the order of the grid.
         figure: the name of the figure by which they are compared.
-        parameters: those of the scenario, with the first configuration.
+        parameters: those of the scenario, with the configuration to choose, or the first.
         is_complete: False if it was stopped.
     """
 
@@ -316,7 +316,6 @@ def sweep(
     for each in found.configurations:
         scenario = make(**each.settings)
         found.scenario = found.scenario or scenario.name
-        found.parameters = found.parameters or scenario.parameters()
         made[str(each)] = _digest(scenario)
     options = {"days": days, "warm_up": warm_up, "step": step}
     file = _Results(results, {name: str(value) for name, value in options.items()})
@@ -325,6 +324,7 @@ def sweep(
     workers = processes if processes is None else count_of("processes", processes, least=1)
     with file, _pool(workers, make, options) as run:
         found.is_complete = _run_all(found, count, first_seed, precision, run, file, on_run, should_stop or bool)
+    found.parameters = make(**(found.cheapest or found.configurations[0]).settings).parameters()
     return found
 
 

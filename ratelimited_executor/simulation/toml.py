@@ -73,9 +73,9 @@ _OBJECTIVE: Final = frozenset({"within", "percent", "each"})
 _THEN: Final = frozenset({"job", "executor", "delay"})
 _ARRIVALS: Final = frozenset({"executor", "job", "population", "expires", "priority"})
 _KINDS: Final = {  # kinds of arrivals, and the further fields of each
-    "count": {"at", "over"},
-    "rate": {"pattern"},
-    "daily": set(),
+    "count": {"at", "over", "scale"},
+    "rate": {"pattern", "scale"},
+    "daily": {"scale"},
     "log": {"speed", "every", "scale", "time", "key", "duration"},
     "cycle": {"phase", "buckets"},
 }
@@ -295,7 +295,7 @@ class TomlScenario(Scenario):
             _begin_cycle(sim, executor, job, population, options, f"{job.name} {number}", terms)
             return
         if kind == "count":
-            count = count_of("count", options["count"], least=1)
+            count = max(1, round(count_of("count", options["count"], least=1) * _scale(options)))
             check_most("count", count, JOBS_MAX, "jobs")
             keys = range(count) if population is None else list(population)
             at = _seconds("at", options.get("at", 0))
@@ -310,14 +310,15 @@ class TomlScenario(Scenario):
     def _arrivals(self, kind: str, options: dict[str, Any], job: Job) -> Arrivals:
         """Return arrivals by a rate, by the time of day, or as recorded."""
         if kind == "rate":
-            rate = float(Rate.of(options["rate"]))
+            rate = float(Rate.of(options["rate"])) * _scale(options)
             pattern = options.get("pattern", "poisson")
             if pattern not in {"poisson", "regular"}:
                 raise ValueError(f'pattern must be "poisson" or "regular", got {pattern!r}')
             return Regular(rate) if pattern == "regular" else Poisson(rate)
         if kind == "daily":
             with _named("daily"):
-                return Daily({_hour(text): float(Rate.of(rate)) for text, rate in options["daily"].items()})
+                scale = _scale(options)
+                return Daily({_hour(text): float(Rate.of(rate)) * scale for text, rate in options["daily"].items()})
         columns = {key: options[key] for key in ("time", "key", "duration") if key in options}
         with _named("log must be the path of a log"):
             recording = read_recording(self._directory / options["log"], **columns)
@@ -325,6 +326,14 @@ class TomlScenario(Scenario):
             check_most("duration", max(recording.durations), SECONDS_MAX, "s")
         given = {key: options[key] for key in ("speed", "every", "scale") if key in options}
         return Recorded(recording, **given)
+
+
+def _scale(options: dict[str, Any]) -> float:
+    """Return how much of the traffic arrives."""
+    scale = number_of("scale", options.get("scale", 1.0))
+    if not 0 < scale < math.inf:
+        raise ValueError(f"scale must be > 0 and finite, got {options['scale']!r}")
+    return scale
 
 
 def _begin_cycle(

@@ -912,3 +912,19 @@ def test_hours_that_cannot_be_are_refused(write, old, new, words):
     assert old in text
     with pytest.raises(ValueError, match=words):
         simulate(load_toml(write(text.replace(old, new))))
+
+
+@pytest.mark.parametrize(
+    ("kind", "count"), [("count = 100", 200), ('rate = "100/h"\npattern = "regular"', 200), ("daily = {0 = 0.05}", 360)]
+)
+def test_traffic_of_any_kind_is_scaled(play, kind, count):
+    """``scale`` lets as much more arrive."""
+    text = f"days = 0.0416\n[executors.api]\n[jobs.call]\nduration = 1\n{CALL}{kind}\nscale = 2"
+    assert len(play(text)[1]) == pytest.approx(count, rel=0.02 if "daily" not in kind else 0.2)
+
+
+def test_a_scale_of_nothing_is_refused(write):
+    """Some traffic has to be left."""
+    text = f"[executors.api]\n[jobs.call]\nduration = 1\n{CALL}count = 5\nscale = 0"
+    with pytest.raises(ValueError, match=r"number 1: scale must be > 0 and finite, got 0"):
+        simulate(load_toml(write(text)))

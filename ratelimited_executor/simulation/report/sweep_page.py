@@ -236,8 +236,8 @@ def _table(found: Sweep) -> str:
 def _assumptions(found: Sweep) -> str:
     """Return what the runs have in common, with the values of the first configuration."""
     text = json.dumps(found.parameters, indent=2, default=str)
-    first = escape(str(found.configurations[0]))
-    return f"<details><summary>The scenario, with {first}</summary><pre>{escape(text)}</pre></details>"
+    which = escape(str(found.cheapest or found.configurations[0]))
+    return f"<details><summary>The scenario, with {which}</summary><pre>{escape(text)}</pre></details>"
 
 
 def _data(found: Sweep) -> dict[str, Any]:
