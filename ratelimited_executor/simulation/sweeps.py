@@ -122,14 +122,14 @@ class Configuration:
 
     Attributes:
         settings: the values of the parameters, by name.
-        runs: the runs, by seed.
+        runs: the runs, by seed; of a choice, by the values of what is given, and the seed.
     """
 
     settings: dict[str, Any]
-    runs: dict[int, SweepRun] = field(default_factory=dict)
+    runs: dict[Any, SweepRun] = field(default_factory=dict)
 
-    def values(self, figure: str) -> dict[int, float]:
-        """Return the values of a figure, by seed."""
+    def values(self, figure: str) -> dict[Any, float]:
+        """Return the values of a figure, by run."""
         return {seed: run.figures[figure] for seed, run in self.runs.items() if figure in run.figures}
 
     def estimate(self, figure: str) -> Estimate:
@@ -155,23 +155,54 @@ class Sweep:
 
     Attributes:
         scenario: the name of the scenario.
-        grid: the values of each parameter.
-        configurations: all combinations of them, in the order of the grid.
+        grid: the values of each parameter to choose.
+        given: the values of each parameter that is not to be chosen, such as the traffic.
+        configurations: all combinations of both, in the order of the grid.
         figure: the name of the figure by which they are compared.
         parameters: those of the scenario, with the configuration to choose, or the first.
         is_complete: False if it was stopped.
     """
 
-    def __init__(self, scenario: str, grid: Mapping[str, Sequence[Any]], figure: str | None) -> None:
+    def __init__(
+        self,
+        scenario: str,
+        grid: Mapping[str, Sequence[Any]],
+        figure: str | None,
+        given: Mapping[str, Sequence[Any]] | None = None,
+    ) -> None:
         self.scenario = scenario
         self.grid = {name: list(values) for name, values in grid.items()}
+        self.given = {name: list(values) for name, values in (given or {}).items()}
         self.configurations = [
-            Configuration(dict(zip(self.grid, values, strict=True)))
-            for values in itertools.product(*self.grid.values())
+            Configuration(dict(zip(self.axes, values, strict=True)))
+            for values in itertools.product(*self.axes.values())
         ]
         self.parameters: dict[str, Any] = {}
         self.is_complete = False
         self._figure = figure
+
+    @property
+    def axes(self) -> dict[str, list[Any]]:
+        """The values of all parameters, chosen and given."""
+        return {**self.grid, **self.given}
+
+    @property
+    def choices(self) -> list[Configuration]:
+        """The combinations of the parameters to choose, each with its runs for all that is given."""
+        if not self.given:
+            return self.configurations
+        found: dict[str, Configuration] = {}
+        for each in self.configurations:
+            choice = Configuration({name: each.settings[name] for name in self.grid})
+            choice = found.setdefault(str(choice), choice)
+            case = [each.settings[name] for name in self.given]
+            choice.runs.update({(*case, seed): run for seed, run in each.runs.items()})
+        return list(found.values())
+
+    def counterpart(self, each: Configuration, choice: Configuration) -> Configuration:
+        """Return the configuration with what is given in one, and what is chosen in another."""
+        settings = {**each.settings, **choice.settings}
+        return next(other for other in self.configurations if other.settings == settings)
 
     @property
     def figure(self) -> str:
@@ -197,12 +228,12 @@ class Sweep:
 
     @property
     def cheapest(self) -> Configuration | None:
-        """The configuration to choose: the cheapest that kept every objective in every run; None if none did.
+        """The choice to make: the cheapest that kept every objective in every run, whatever is given; None if none did.
 
         Of those that cost no more within the interval of the difference, it is the one with the least figure. Without
         prices, it is the first that kept them in the order of the grid.
         """
-        kept = [each for each in self.configurations if each.is_kept]
+        kept = [each for each in self.choices if each.is_kept]
         if not kept or not self.has_cost:
             return kept[0] if kept else None
         least = min(kept, key=lambda each: (each.estimate("cost").mean, each.estimate(self.figure).mean))
@@ -217,10 +248,10 @@ class Sweep:
 
     @property
     def frontier(self) -> list[Configuration]:
-        """The configurations that no other betters in cost and figure at once, the cheapest first."""
+        """The choices that no other betters in cost and figure at once, the cheapest first."""
         found: list[Configuration] = []
         least = math.inf
-        there = [each for each in self.configurations if each.runs]
+        there = [each for each in self.choices if each.runs]
         for each in sorted(there, key=lambda each: (each.estimate("cost").mean, each.estimate(self.figure).mean)):
             if (mean := each.estimate(self.figure).mean) < least:
                 least = mean
@@ -266,6 +297,7 @@ def sweep(
     make: Callable[..., Scenario],
     grid: Mapping[str, Sequence[Any]],
     *,
+    given: Mapping[str, Sequence[Any]] | None = None,
     days: float | None = None,
     warm_up: DurationLike = 0.0,
     step: DurationLike = 60.0,
@@ -283,7 +315,9 @@ def sweep(
     Args:
         make: returns the scenario for settings, which are passed by name, such as its class. Where processes cannot be
             forked it must be importable, as for every pool of processes.
-        grid: the values of each parameter to vary, by name.
+        grid: the values of each parameter to choose, by name.
+        given: the values of each parameter that is not to be chosen, such as the traffic: the choice has to do for all of
+            them.
         days: the days to simulate; those of the scenario if None.
         warm_up: a span at the beginning of each run that is not measured.
         step: the span over which values are summed up.
@@ -307,12 +341,14 @@ def sweep(
     check_most("seeds", count, SEEDS_MAX, "runs")
     if precision is not None and not 0 < number_of("precision", precision) < 1:
         raise ValueError(f"precision must be a part of the figure, > 0 and < 1 such as 0.05, got {precision!r}")
-    for name, values in grid.items():
+    if twice := grid.keys() & (given or {}).keys():
+        raise ValueError(f"given must have other parameters than grid, got {min(twice)} in both")
+    for name, values in {**grid, **(given or {})}.items():
         if isinstance(values, (str, bytes)) or not hasattr(values, "__len__") or not len(values):
             raise ValueError(f"grid must have at least one value of {name}, in a list, got {values!r}")
-    check_most("grid", math.prod(map(len, grid.values())) * count, RUNS_MAX, "runs")
+    check_most("grid", math.prod(map(len, {**grid, **(given or {})}.values())) * count, RUNS_MAX, "runs")
     made = {}
-    found = Sweep("", grid, figure)
+    found = Sweep("", grid, figure, given)
     for each in found.configurations:
         scenario = make(**each.settings)
         found.scenario = found.scenario or scenario.name
@@ -324,7 +360,9 @@ def sweep(
     workers = processes if processes is None else count_of("processes", processes, least=1)
     with file, _pool(workers, make, options) as run:
         found.is_complete = _run_all(found, count, first_seed, precision, run, file, on_run, should_stop or bool)
-    found.parameters = make(**(found.cheapest or found.configurations[0]).settings).parameters()
+    first = found.configurations[0]
+    shown = first if found.cheapest is None else found.counterpart(first, found.cheapest)
+    found.parameters = make(**shown.settings).parameters()
     return found
 
 

@@ -3,6 +3,7 @@
 import json
 import math
 import os
+import re
 from dataclasses import dataclass
 from statistics import stdev
 
@@ -191,7 +192,8 @@ def test_an_error_names_the_run():
     """An error of the scenario is raised with its type and with the settings and the seed."""
     with pytest.raises(OSError, match="unlucky") as error:
         run({"workers": [13]}, processes=2)
-    assert ["in the run with workers=13, seed 0"] == error.value.__notes__
+    [note] = error.value.__notes__
+    assert re.fullmatch("in the run with workers=13, seed [0-3]", note)
 
 
 class Killed(Load):
@@ -227,3 +229,34 @@ def test_what_cannot_be_is_refused(grid, options, words):
 def test_a_configuration_is_told_by_its_settings():
     """Without settings it is the scenario as it is."""
     assert ("a=1, b=2", "as it is") == (str(Configuration({"a": 1, "b": "2"})), str(Configuration({})))
+
+
+# What is given.
+
+
+def test_a_choice_has_to_do_for_all_that_is_given():
+    """What keeps its objectives with little traffic alone is not chosen; a case counts by its own runs."""
+    found = Sweep("load", {"workers": [1, 2]}, "wait", {"traffic": [1, 2]})
+    waits = {(1, 1): 1.0, (1, 2): 90.0, (2, 1): 0.5, (2, 2): 2.0}
+    for each in found.configurations:
+        wait = waits[each.settings["workers"], each.settings["traffic"]]
+        for seed in range(2):
+            values = {"worst wait of x": wait, "wait": wait + seed, "cost": float(each.settings["workers"])}
+            each.runs[seed] = SweepRun(settings=each.settings, seed=seed, figures=values, is_kept=wait < 10, digest="")
+    assert ["workers=1, traffic=1", "workers=1, traffic=2"] == [str(each) for each in found.configurations[:2]]
+    assert ["workers=1", "workers=2"] == list(map(str, found.choices))
+    chosen = found.cheapest
+    assert ("workers=2", 4) == (str(chosen), len(chosen.runs))
+    other = found.counterpart(found.configurations[1], chosen)
+    assert {"workers": 2, "traffic": 2} == other.settings
+    assert Estimate(88.0, 0.0, 2) == found.difference(found.configurations[1], other, "wait")
+
+
+def test_what_is_given_runs_with_every_choice():
+    """All combinations run; a parameter is either chosen or given."""
+    found = run({"workers": [3, 6]}, given={"mean": [2.0, 4.0]}, seeds=2)
+    assert 4 == len(found.configurations)
+    assert {"workers": 6} == found.cheapest.settings
+    assert 6 == found.parameters["workers"]
+    with pytest.raises(ValueError, match="given must have other parameters than grid, got workers in both"):
+        run({"workers": [3]}, given={"workers": [4]})

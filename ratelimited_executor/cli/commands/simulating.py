@@ -94,7 +94,11 @@ class _Part(click.ParamType[float]):
 @click.argument("scenario")
 @click.option(
     "--set", "settings", multiple=True, required=True, metavar="NAME=VALUES",
-    help="The values of a parameter: workers=6..20, rate=5,10,20/s, share=0.1..0.5:0.1.",
+    help="The values of a parameter to choose: workers=6..20, rate=5,10,20/s, share=0.1..0.5:0.1.",
+)  # fmt: skip
+@click.option(
+    "--given", multiple=True, metavar="NAME=VALUES",
+    help="The values of a parameter that is not to be chosen, as traffic=1,2: the choice has to do for all of them.",
 )  # fmt: skip
 @click.option(
     "--days",

@@ -41,6 +41,7 @@ class SweepOptions:
 
     scenario: str
     settings: tuple[str, ...] = ()
+    given: tuple[str, ...] = ()
     days: float | None = None
     warm_up: float | None = None
     step: float = 60.0
@@ -71,9 +72,11 @@ def run_sweep(options: SweepOptions, *, console: Console | None = None) -> ExitS
     console = console_of(console)
     if options.resume and options.force:
         raise CommandError("--resume continues an existing sweep, and --force removes it: give only one of them")
-    grid = grid_of(options.settings)
+    grid, given = grid_of(options.settings), grid_of(options.given)
     make = partial(_make, options.scenario)
-    make(**{name: values[0] for name, values in grid.items()})  # an error of the scenario is one of the command line
+    make(
+        **{name: values[0] for name, values in {**grid, **given}.items()}
+    )  # an error of the scenario is one of the command line
     directory = options.output or Path(f"sweep-{file_name(Path(options.scenario.partition(':')[0]).stem)}")
     results = _prepare(directory, options)
     with stopping() as is_stopped, show_runs(console, "runs", is_quiet=options.quiet) as show:
@@ -86,6 +89,7 @@ def run_sweep(options: SweepOptions, *, console: Console | None = None) -> ExitS
             found = sweep(
                 make,
                 grid,
+                given=given,
                 days=options.days,
                 warm_up=options.warm_up or 0.0,
                 step=options.step,
@@ -104,9 +108,14 @@ def run_sweep(options: SweepOptions, *, console: Console | None = None) -> ExitS
             where = "".join(f" ({note})" for note in getattr(error, "__notes__", ()))
             raise CommandError(f"{describe_error(error)}{where}") from error
     _print(console, found)
-    vague = [each for each in found.configurations if each.estimate(found.figure).relative > (options.precision or 1e9)]
+    wanted = options.precision
+    vague = (
+        []
+        if wanted is None
+        else [each for each in found.configurations if each.estimate(found.figure).relative > wanted]
+    )
     if vague and found.is_complete:
-        told = f"{len(vague)} configurations are less precise than {options.precision:.0%} after {options.seeds} runs"
+        told = f"{len(vague)} configurations are less precise than {wanted:.0%} after {options.seeds} runs"
         print_line(console, f"{told}: give more --seeds.")
     _write_csv(found, directory / "sweep.csv")
     page = directory / "sweep.html"
@@ -199,8 +208,9 @@ def _print(console: Console, found: Sweep) -> None:
     chosen = found.cheapest
     shown = there
     if len(there) > _ROW_COUNT_MAX:
-        shown = [each for each in there if each is chosen or each in found.frontier]
-    names = list(found.grid)
+        best = [*found.frontier, *([] if chosen is None else [chosen])]
+        shown = [each for each in there if any(each.settings | choice.settings == each.settings for choice in best)]
+    names = list(found.axes)
     table = Table(title=f"{escape(found.scenario)}: {len(there)} configurations, 95 % intervals", title_justify="left")
     for name in names:
         table.add_column(escape(name), justify="right")
@@ -219,9 +229,11 @@ def _print(console: Console, found: Sweep) -> None:
         if found.has_objectives:
             cells.append(f"[{'green' if each.is_kept else 'red'}]{each.kept_count} of {len(each.runs)}[/]")
         if chosen is not None and len(there) > 1:
-            apart = found.difference(each, chosen, found.figure)
-            cells.append("" if each is chosen else interval_text(found.figure, apart, is_signed=True))
-        table.add_row(*cells, style="bold" if each is chosen else None)
+            other = found.counterpart(each, chosen)
+            apart = found.difference(each, other, found.figure)
+            cells.append("" if each is other else interval_text(found.figure, apart, is_signed=True))
+        is_chosen = chosen is not None and each is found.counterpart(each, chosen)
+        table.add_row(*cells, style="bold" if is_chosen else None)
     if len(shown) < len(there):
         table.caption = (
             f"Of {len(there)} configurations those that no other betters in cost and {escape(found.figure)} at once."
@@ -235,7 +247,7 @@ def _write_csv(found: Sweep, path: Path) -> None:
     with path.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
         halves = itertools.chain.from_iterable((name, f"{name} ±") for name in found.figures)
-        writer.writerow([*found.grid, "runs", "objectives kept", *halves])
+        writer.writerow([*found.axes, "runs", "objectives kept", *halves])
         for each in found.configurations:
             estimates = [each.estimate(name) for name in found.figures]
             cells = itertools.chain.from_iterable((estimate.mean, estimate.half) for estimate in estimates)

@@ -221,7 +221,7 @@ def _text(figure: str, value: float) -> str:
 
 
 def _table(found: Sweep) -> str:
-    headings = [*found.grid, *(["cost"] if found.has_cost else []), found.figure, "runs"]
+    headings = [*found.axes, *(["cost"] if found.has_cost else []), found.figure, "runs"]
     if found.has_objectives:
         headings.append("objectives kept")
     rows = []
@@ -236,19 +236,21 @@ def _table(found: Sweep) -> str:
 def _assumptions(found: Sweep) -> str:
     """Return what the runs have in common, with the values of the first configuration."""
     text = json.dumps(found.parameters, indent=2, default=str)
-    which = escape(str(found.cheapest or found.configurations[0]))
+    first = found.configurations[0]
+    which = escape(str(first if found.cheapest is None else found.counterpart(first, found.cheapest)))
     return f"<details><summary>The scenario, with {which}</summary><pre>{escape(text)}</pre></details>"
 
 
 def _data(found: Sweep) -> dict[str, Any]:
     """Return what the script of the page shows."""
-    chosen = found.cheapest or (found.frontier[-1] if found.frontier else found.configurations[0])
+    first = found.configurations[0]
+    chosen = found.counterpart(first, found.cheapest or (found.frontier[-1] if found.frontier else first))
     numbers = {id(each): number for number, each in enumerate(found.configurations)}
     there = [each for each in found.configurations if each.values(found.figure)]
     values = [each.estimate(found.figure).mean for each in there] or [0.0]
     costs = [each.estimate("cost").mean for each in there] or [0.0]
     return {
-        "grid": {name: [str(value) for value in values] for name, values in found.grid.items()},
+        "grid": {name: [str(value) for value in values] for name, values in found.axes.items()},
         "chosen": {name: str(value) for name, value in chosen.settings.items()},
         "figure": found.figure,
         "hasObjectives": found.has_objectives,
@@ -259,7 +261,7 @@ def _data(found: Sweep) -> dict[str, Any]:
         "dearest": max(costs),
         "cheapestText": _text("cost", min(costs)),
         "dearestText": _text("cost", max(costs)),
-        "frontier": [numbers[id(each)] for each in found.frontier],
+        "frontier": [] if found.given else [numbers[id(each)] for each in found.frontier],
         "cells": [_cell(found, each) for each in found.configurations],
     }
 
@@ -268,7 +270,7 @@ def _cell(found: Sweep, each: Configuration) -> dict[str, Any]:
     value, cost = (each.estimate(name).mean if each.runs else math.nan for name in (found.figure, "cost"))
     return {
         "name": str(each),
-        "at": [found.grid[name].index(value) for name, value in each.settings.items()],
+        "at": [found.axes[name].index(value) for name, value in each.settings.items()],
         "value": None if math.isnan(value) else value,
         "cost": None if math.isnan(cost) else cost,
         "short": "none" if math.isnan(value) else _text(found.figure, value),

@@ -74,6 +74,21 @@ def test_the_cheapest_that_keeps_its_objectives_is_named(folder):
     assert "Which settings of hub keep its objectives at the least cost?" in page
 
 
+def test_traffic_is_given_and_not_chosen(folder):
+    """The answer has to do for all that is given, and the table and the page have every combination."""
+    (folder / "hub.toml").write_text(
+        FILE.replace("rate = 5\n", "rate = 10\ntraffic = 1\n", 1).replace(
+            "rate = 2\n", 'rate = 2\nscale = "{traffic}"\n'
+        )
+    )
+    status, text = play("workers=4,6,12", given=("traffic=1,2",), seeds=2)
+    assert ExitStatus.DONE == status
+    assert "hub: 6 configurations" in text
+    assert "keeps every objective in all of its 4 runs: workers=12" in text
+    page = (folder / "sweep-hub" / "sweep.html").read_text()
+    assert '"traffic": ["1", "2"]' in page
+
+
 def test_no_configuration_may_do(folder):
     """If none keeps its objectives, that is the answer and the exit status."""
     status, text = play("workers=1,2", seeds=2)
