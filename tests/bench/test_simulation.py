@@ -54,7 +54,9 @@ def test_every_side_counts_the_same(side: str) -> None:
     expected = simulation.measure(side=simulation.THEIRS, **MODEL)
     measured = simulation.measure(side=side, **MODEL)
 
-    assert {key: expected[key] for key in COUNTS} == pytest.approx({key: measured[key] for key in COUNTS}, abs=1e-9)
+    # Slots draw by key, so their durations are others of the same distribution.
+    tolerance = {"abs": 1e-9} if side != simulation.OURS_EVERY else {"rel": 0.5, "abs": 0.3}
+    assert {key: expected[key] for key in COUNTS} == pytest.approx({key: measured[key] for key in COUNTS}, **tolerance)
     assert 0 < measured["done"] <= measured["started"] == _due_count(3_000, 0.02 * 86_400)
     assert 0 < measured["executing"]
     assert 0 < measured["rows"]
@@ -78,16 +80,16 @@ def test_models_agree(side: str, is_constant: bool, keys: int, days: float, is_b
 
 
 @pytest.mark.parametrize(
-    ("side", "sampled"),
-    [(simulation.OURS, simulation.OURS_SAMPLED), (simulation.THEIRS, simulation.THEIRS_SAMPLED)],
+    ("side", "sampled", "count"),
+    [(simulation.OURS, simulation.OURS_SAMPLED, 3), (simulation.THEIRS, simulation.THEIRS_SAMPLED, 2)],
 )
-def test_samples_are_two_rows_a_job(side: str, sampled: str) -> None:
-    """With samples, either side writes two more rows for each job: start delay and duration."""
+def test_samples_are_rows_of_each_job(side: str, sampled: str, count: int) -> None:
+    """With samples, either side writes start delay and duration of each job; ours the delay also of its kind."""
     _needs_simpy()
 
     aggregated, whole = (simulation.measure(side=each, **MODEL) for each in (side, sampled))
 
-    assert 2 * whole["started"] == whole["rows"] - aggregated["rows"]
+    assert count * whole["started"] == whole["rows"] - aggregated["rows"]
 
 
 def test_theirs_writes_what_it_measured(tmp_path: Path) -> None:
@@ -110,13 +112,13 @@ def test_theirs_writes_what_it_measured(tmp_path: Path) -> None:
 
 def test_both_draw_the_same_durations() -> None:
     """The iterator in C draws the same durations as the distribution."""
-    import random
-
-    duration, chance = LogNormal(mean=4, p90=8), random.Random(simulation.SEED)
+    duration, chance = LogNormal(mean=4, p90=8), simulation._chance()
 
     draws = simulation._draws(duration)
 
-    assert [duration.draw(chance) for _ in range(20)] == pytest.approx([next(draws) for _ in range(20)], rel=1e-12)
+    assert [(duration.draw(chance), chance.random())[0] for _ in range(20)] == pytest.approx(
+        [next(draws) for _ in range(20)], rel=1e-12
+    )
     assert 4.0 == next(simulation._draws(Constant(4.0)))
 
 
