@@ -17,7 +17,7 @@ import signal
 import sys
 from collections import defaultdict
 from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import NormalDist, fmean, stdev
@@ -46,6 +46,9 @@ _FIRST_SEEDS: Final = 5  # before it is known how precise a figure is
 _PART: Final = 0.975
 _Z: Final = NormalDist().inv_cdf(_PART)
 RUNS_MAX: Final = 100_000
+_WORST: Final = "worst wait of "  # what the figures of objectives begin with
+_ASK_SECONDS: Final = 0.2  # between two questions whether to stop
+_AHEAD: Final = 64  # runs that are handed to the pool at a time
 _SAME: Final = 1e-9  # costs that differ by a smaller part are the same
 
 
@@ -177,6 +180,7 @@ class Sweep:
             Configuration(dict(zip(self.axes, values, strict=True)))
             for values in itertools.product(*self.axes.values())
         ]
+        self._by_text = {str(each): each for each in self.configurations}
         self.parameters: dict[str, Any] = {}
         self.is_complete = False
         self._figure = figure
@@ -201,20 +205,17 @@ class Sweep:
 
     def counterpart(self, each: Configuration, choice: Configuration) -> Configuration:
         """Return the configuration with what is given in one, and what is chosen in another."""
-        settings = {**each.settings, **choice.settings}
-        return next(other for other in self.configurations if other.settings == settings)
+        return self._by_text[str(Configuration({**each.settings, **choice.settings}))]
 
     @property
     def figure(self) -> str:
         """The name of the figure by which the configurations are compared: the one asked for, or the first objective."""
-        return self._figure or next(iter(self.figures), "")
+        return self._figure or next(self._names(), "")
 
     @property
     def figures(self) -> list[str]:
         """The names of all figures that were measured; that of the first objective, or the first wait, comes first."""
-        return list(
-            dict.fromkeys(name for each in self.configurations for run in each.runs.values() for name in run.figures)
-        )
+        return list(dict.fromkeys(self._names()))
 
     @property
     def has_cost(self) -> bool:
@@ -224,7 +225,7 @@ class Sweep:
     @property
     def has_objectives(self) -> bool:
         """True if the scenario has objectives."""
-        return any(name.startswith(_WORST) for name in self.figures)
+        return any(name.startswith(_WORST) for name in self._names())
 
     @property
     def cheapest(self) -> Configuration | None:
@@ -258,13 +259,14 @@ class Sweep:
                 found.append(each)
         return found
 
+    def _names(self) -> Iterator[str]:
+        """Yield the names of the figures of all runs, many of them again and again."""
+        return (name for each in self.configurations for run in each.runs.values() for name in run.figures)
+
     def difference(self, one: Configuration, other: Configuration, figure: str) -> Estimate:
         """Return by how much a figure of one configuration is larger than that of another, seed by seed."""
         theirs = other.values(figure)
         return Estimate.of([value - theirs[seed] for seed, value in one.values(figure).items() if seed in theirs])
-
-
-_WORST: Final = "worst wait of "
 
 
 def figures_of(summary: Summary) -> dict[str, float]:
@@ -341,12 +343,14 @@ def sweep(
     check_most("seeds", count, SEEDS_MAX, "runs")
     if precision is not None and not 0 < number_of("precision", precision) < 1:
         raise ValueError(f"precision must be a part of the figure, > 0 and < 1 such as 0.05, got {precision!r}")
-    if twice := grid.keys() & (given or {}).keys():
+    given = given or {}
+    if twice := grid.keys() & given.keys():
         raise ValueError(f"given must have other parameters than grid, got {min(twice)} in both")
-    for name, values in {**grid, **(given or {})}.items():
+    axes = {**grid, **given}
+    for name, values in axes.items():
         if isinstance(values, (str, bytes)) or not hasattr(values, "__len__") or not len(values):
             raise ValueError(f"grid must have at least one value of {name}, in a list, got {values!r}")
-    check_most("grid", math.prod(map(len, {**grid, **(given or {})}.values())) * count, RUNS_MAX, "runs")
+    check_most("grid", math.prod(map(len, axes.values())) * count, RUNS_MAX, "runs")
     made = {}
     found = Sweep("", grid, figure, given)
     for each in found.configurations:
@@ -358,7 +362,7 @@ def sweep(
     for each in found.configurations:
         each.runs.update(file.take(each.settings, made[str(each)]))
     workers = processes if processes is None else count_of("processes", processes, least=1)
-    with file, _pool(workers, make, options) as run:
+    with closing(file), _pool(workers, make, options) as run:
         found.is_complete = _run_all(found, count, first_seed, precision, run, file, on_run, should_stop or bool)
     first = found.configurations[0]
     shown = first if found.cheapest is None else found.counterpart(first, found.cheapest)
@@ -413,10 +417,6 @@ def _run_all(
         wanted = min(count, wanted + _FIRST_SEEDS)
         if not any(_is_vague(found, each, precision) for each in found.configurations):
             return True
-
-
-_ASK_SECONDS: Final = 0.2
-_AHEAD: Final = 64  # runs that are handed to the pool at a time
 
 
 def _is_vague(found: Sweep, each: Configuration, precision: float) -> bool:
@@ -544,9 +544,7 @@ class _Results:
             self._file.write(json.dumps(line, default=str) + "\n")
             self._file.flush()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *error: object) -> None:
+    def close(self) -> None:
+        """Close the file, if anything was written."""
         if self._file is not None:
             self._file.close()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import itertools
+import math
 import re
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
@@ -74,9 +75,7 @@ def run_sweep(options: SweepOptions, *, console: Console | None = None) -> ExitS
         raise CommandError("--resume continues an existing sweep, and --force removes it: give only one of them")
     grid, given = grid_of(options.settings), grid_of(options.given)
     make = partial(_make, options.scenario)
-    make(
-        **{name: values[0] for name, values in {**grid, **given}.items()}
-    )  # an error of the scenario is one of the command line
+    make(**{name: values[0] for name, values in {**grid, **given}.items()})  # what is wrong here is bad usage
     directory = options.output or Path(f"sweep-{file_name(Path(options.scenario.partition(':')[0]).stem)}")
     results = _prepare(directory, options)
     with stopping() as is_stopped, show_runs(console, "runs", is_quiet=options.quiet) as show:
@@ -108,12 +107,8 @@ def run_sweep(options: SweepOptions, *, console: Console | None = None) -> ExitS
             where = "".join(f" ({note})" for note in getattr(error, "__notes__", ()))
             raise CommandError(f"{describe_error(error)}{where}") from error
     _print(console, found)
-    wanted = options.precision
-    vague = (
-        []
-        if wanted is None
-        else [each for each in found.configurations if each.estimate(found.figure).relative > wanted]
-    )
+    wanted = options.precision or math.inf
+    vague = [each for each in found.configurations if each.estimate(found.figure).relative > wanted]
     if vague and found.is_complete:
         told = f"{len(vague)} configurations are less precise than {wanted:.0%} after {options.seeds} runs"
         print_line(console, f"{told}: give more --seeds.")
@@ -244,11 +239,12 @@ def _print(console: Console, found: Sweep) -> None:
 
 def _write_csv(found: Sweep, path: Path) -> None:
     """Write the means of all figures, with half of their intervals."""
+    names = found.figures
     with path.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
-        halves = itertools.chain.from_iterable((name, f"{name} ±") for name in found.figures)
+        halves = itertools.chain.from_iterable((name, f"{name} ±") for name in names)
         writer.writerow([*found.axes, "runs", "objectives kept", *halves])
         for each in found.configurations:
-            estimates = [each.estimate(name) for name in found.figures]
+            estimates = [each.estimate(name) for name in names]
             cells = itertools.chain.from_iterable((estimate.mean, estimate.half) for estimate in estimates)
             writer.writerow([*each.settings.values(), len(each.runs), each.kept_count, *cells])

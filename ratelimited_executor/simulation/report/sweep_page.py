@@ -17,6 +17,7 @@ from ratelimited_executor.simulation.report.document import document, section, t
 
 if TYPE_CHECKING:
     import os
+    from collections.abc import Sequence
 
     from ratelimited_executor.simulation.sweeps import Configuration, Estimate, Sweep
 
@@ -243,6 +244,7 @@ def _assumptions(found: Sweep) -> str:
 
 def _data(found: Sweep) -> dict[str, Any]:
     """Return what the script of the page shows."""
+    shown = [name for name in found.figures if name != "cost" or found.has_cost]
     first = found.configurations[0]
     chosen = found.counterpart(first, found.cheapest or (found.frontier[-1] if found.frontier else first))
     numbers = {id(each): number for number, each in enumerate(found.configurations)}
@@ -262,11 +264,11 @@ def _data(found: Sweep) -> dict[str, Any]:
         "cheapestText": _text("cost", min(costs)),
         "dearestText": _text("cost", max(costs)),
         "frontier": [] if found.given else [numbers[id(each)] for each in found.frontier],
-        "cells": [_cell(found, each) for each in found.configurations],
+        "cells": [_cell(found, each, shown) for each in found.configurations],
     }
 
 
-def _cell(found: Sweep, each: Configuration) -> dict[str, Any]:
+def _cell(found: Sweep, each: Configuration, shown: Sequence[str]) -> dict[str, Any]:
     value, cost = (each.estimate(name).mean if each.runs else math.nan for name in (found.figure, "cost"))
     return {
         "name": str(each),
@@ -277,11 +279,7 @@ def _cell(found: Sweep, each: Configuration) -> dict[str, Any]:
         "text": interval_text(found.figure, each.estimate(found.figure)),
         "kept": each.kept_count,
         "runs": len(each.runs),
-        "figures": [
-            (name, interval_text(name, each.estimate(name)))
-            for name in found.figures
-            if name != "cost" or found.has_cost
-        ],
+        "figures": [(name, interval_text(name, each.estimate(name))) for name in shown],
     }
 
 

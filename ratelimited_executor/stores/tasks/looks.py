@@ -62,10 +62,8 @@ class Looks:
     def begin(self, asked: Claim, now: float) -> Look:
         """Return where a claim begins."""
         places = self._places
-        is_behind = (
-            asked.turns is not None or asked.full_keys or asked.unknown or self._has_lanes
-        )  # tasks may be behind
-        if now >= self.next_full or is_behind or not 0 < len(places) <= _LEVELS_MAX:
+        leaves_tasks = asked.turns is not None or asked.full_keys or asked.unknown  # ... that are ready
+        if now >= self.next_full or leaves_tasks or self._has_lanes or not 0 < len(places) <= _LEVELS_MAX:
             return Look(-(2**62), None)
         return Look(self._looked_us - _LATE_US, places)
 

@@ -157,6 +157,7 @@ class PostgresStore(SQLStore, TaskStore):
                 self._pool, self._own_pool = pools
                 self._process = os.getpid()
                 self._finishing = asyncio.Lock()
+                self._looks.clear()  # they have times of an earlier loop
                 self._changed = asyncio.Event()  # of this event loop, which may be a new one
                 self._listener = asyncio.get_running_loop().create_task(self._listen(), name="durable tasks: listen")
         self._user_count += 1
@@ -201,8 +202,8 @@ class PostgresStore(SQLStore, TaskStore):
         looks.end(claim, look, found, loop.time())
         if look.places is None:
             return found
-        full_us = max(0, round((looks.next_full - loop.time()) * _US))  # until it is seen what was not looked at
-        return replace(found, next_in_us=min(full_us, full_us if found.next_in_us is None else found.next_in_us))
+        times = [max(0, round((looks.next_full - loop.time()) * _US))]  # until it is seen what was not looked at
+        return replace(found, next_in_us=min(times if found.next_in_us is None else [*times, found.next_in_us]))
 
     async def finish(self, outcomes: Sequence[TaskOutcome]) -> list[bool]:
         async with self._finishing:  # it may wait for a lane, and the runners' other calls need the other connections
