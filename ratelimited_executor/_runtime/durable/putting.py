@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import asyncio
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Self
 
 from ratelimited_executor._core.durable.tasks import SIZE_MAX, NewTask, OnDuplicate
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+    from types import TracebackType
 
     from ratelimited_executor._core.durable.tasks import Duplicate
     from ratelimited_executor.abc import TaskStore
 
-__all__ = ["Chunk", "Putting", "check_new", "is_refusing"]
+__all__ = ["Chunk", "Putting", "PuttingAhead", "check_new", "is_refusing"]
 
 _CHUNK: Final = 1000  # tasks of put_many that share a transaction
 
@@ -68,6 +69,53 @@ class Chunk:
         if len(self.tasks) == _CHUNK:
             full, self.tasks, self._size = self.tasks, [], 0
         return full
+
+
+class PuttingAhead:
+    """Puts chunks of tasks in their order, each while the next one is made; not so in a user's transaction.
+
+    A context manager: at its end all chunks are put, also after an error, unless it is cancelled.
+
+    Args:
+        store: the store of the tasks.
+        connection: the connection of a user's open transaction, which the maker of the tasks may be using; None without one.
+
+    Attributes:
+        answers: those of the store, in the order of the tasks.
+    """
+
+    def __init__(self, store: TaskStore, connection: Any) -> None:
+        self.answers: list[bool | Duplicate] = []
+        self._store = store
+        self._connection = connection
+        self._putting: asyncio.Task[list[bool | Duplicate]] | None = None
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if self._putting is not None and isinstance(error, asyncio.CancelledError):
+            self._putting.cancel()
+        await self._settle()
+
+    async def put(self, tasks: list[NewTask]) -> None:
+        """Begin to put a chunk, once the one before it is put.
+
+        Raises:
+            StoreUnavailableError: if the one before it could not be put.
+        """
+        await self._settle()
+        if self._connection is not None:
+            self.answers += await self._store.put(tasks, connection=self._connection)
+        else:
+            self._putting = asyncio.create_task(self._store.put(tasks), name="durable puts")
+
+    async def _settle(self) -> None:
+        putting, self._putting = self._putting, None
+        if putting is not None:
+            self.answers += await putting  # which is cancelled if this is
 
 
 class Putting:

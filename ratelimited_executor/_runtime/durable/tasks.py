@@ -35,7 +35,7 @@ from ratelimited_executor._runtime.durable.functions import (
     us_of,
 )
 from ratelimited_executor._runtime.durable.opening import open_store
-from ratelimited_executor._runtime.durable.putting import Chunk, Putting, check_new, is_refusing
+from ratelimited_executor._runtime.durable.putting import Chunk, Putting, PuttingAhead, check_new, is_refusing
 from ratelimited_executor._runtime.durable.repairs import RepairSummary, Selection, ended_rows, repair
 from ratelimited_executor._runtime.durable.repeating import Repetitions
 from ratelimited_executor._runtime.durable.repetitions import RepetitionCalls
@@ -68,6 +68,9 @@ __all__ = ["DurableTasks", "PutSummary"]
 
 _ID_BITS: Final = 64  # random bits of an id, after 48 of the time in milliseconds
 _ID_MASK: Final = 2**_ID_BITS - 1
+_TURN_COUNT: Final = (
+    50  # tasks that are read in succession: the loop has other work meanwhile, such as the last transaction
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,13 +222,14 @@ class DurableTasks(RepetitionCalls):
             TypeError: if another object is among them, or a task with ``OnDuplicate.REFUSE``; whole transactions before it are put, as when an iterator raises.
             StoreUnavailableError: if the store could not complete a transaction; those before it are put.
         """
-        chunk, answers = Chunk(), list[bool | Duplicate]()
-        async for task in _each(tasks):
-            if full := chunk.add(task):
-                answers += await self.store.put(full, connection=connection)
-        if chunk.tasks:
-            answers += await self.store.put(chunk.tasks, connection=connection)
-        return _summary(answers)
+        chunk, ahead = Chunk(), PuttingAhead(self.store, connection)
+        async with ahead:
+            async for task in _each(tasks):
+                if full := chunk.add(task):
+                    await ahead.put(full)
+            if chunk.tasks:
+                await ahead.put(chunk.tasks)
+        return _summary(ahead.answers)
 
     def put_sync(self, task: NewTask, *, connection: Any = None) -> DurableRef:
         """Put a task that ``new()`` of a function has created; see :meth:`DurableFunction.put_sync`."""
@@ -574,8 +578,10 @@ async def _each(tasks: Iterable[NewTask] | AsyncIterable[NewTask]) -> AsyncItera
         async for task in tasks:
             yield task
     else:
-        for task in tasks:
+        for number, task in enumerate(tasks, 1):
             yield task
+            if number % _TURN_COUNT == 0:
+                await asyncio.sleep(0)
 
 
 def _store_of(store: Any) -> TaskStore:

@@ -5,7 +5,8 @@ import asyncio
 import pytest
 
 from ratelimited_executor._core.durable.tasks import SIZE_MAX, NewTask
-from ratelimited_executor._runtime.durable.putting import Putting
+from ratelimited_executor._runtime.durable.putting import Putting, PuttingAhead
+from ratelimited_executor.durable import DurableTasks, MemoryStore
 from ratelimited_executor.exceptions import StoreUnavailableError
 
 
@@ -90,3 +91,69 @@ async def test_closing_waits_for_what_was_handed_over(store, put):
     await asyncio.sleep(0.1)
     await put.putting.aclose()
     assert all(each.done() and each.result() for each in puts)
+
+
+async def test_a_chunk_is_put_while_the_next_one_is_made(store):
+    """What makes the next chunk runs beside the transaction of the last one, and the transactions keep their order."""
+    async with PuttingAhead(store, None) as ahead:
+        for number in range(3):
+            await asyncio.sleep(0.9)  # making it
+            await ahead.put([NewTask(id="known" if number == 1 else str(number), name="f")])
+    assert [True, False, True] == ahead.answers
+    assert [1, 1, 1] == store.batches
+    assert pytest.approx(0.9 + 3) == asyncio.get_running_loop().time()
+
+
+async def test_what_was_put_before_an_error_of_the_maker_is_put(store):
+    """An error of what makes the tasks comes after the transaction before it has ended."""
+    with pytest.raises(ZeroDivisionError):
+        async with PuttingAhead(store, None) as ahead:
+            await ahead.put([NewTask(id="1", name="f")])
+            raise ZeroDivisionError
+    assert [True] == ahead.answers
+    assert 1.0 == asyncio.get_running_loop().time()
+
+
+async def test_after_a_failed_chunk_none_is_begun(store):
+    """A chunk that could not be put ends the others, as no later task may be put before an earlier one."""
+    store.error = StoreUnavailableError("store", "the disk is full")
+    with pytest.raises(StoreUnavailableError, match="the disk is full"):
+        async with PuttingAhead(store, None) as ahead:
+            for number in range(3):
+                await ahead.put([NewTask(id=str(number), name="f")])
+    assert [1] == store.batches
+
+
+async def test_cancelled_it_ends_its_transaction(store):
+    """A cancellation ends the transaction that is under way, and leaves no task of the event loop."""
+
+    async def put():
+        async with PuttingAhead(store, None) as ahead:
+            await ahead.put([NewTask(id="1", name="f")])
+            await asyncio.sleep(60)
+
+    putting = asyncio.create_task(put())
+    await asyncio.sleep(0.5)
+    putting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await putting
+    assert {asyncio.current_task()} == asyncio.all_tasks()
+    assert 0.5 == asyncio.get_running_loop().time()
+
+
+async def test_the_loop_has_its_turns_while_many_are_made():
+    """Other tasks of the loop run while an iterator makes a chunk."""
+    turns = 0
+
+    async def count():
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    async with DurableTasks(MemoryStore()) as tasks:
+        function = tasks.task(print)
+        counting = asyncio.create_task(count())
+        await tasks.put_many(function.new(number) for number in range(900))
+        counting.cancel()
+    assert 18 <= turns
