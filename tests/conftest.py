@@ -23,6 +23,7 @@ from .core.world import CoreRecord, CountingCalendar
 from .helpers import check_accounting, extras
 from .peers.binaries import KINDS, find_binary
 from .postgresql import find_programs, new_server
+from .sampled import left_out
 
 if TYPE_CHECKING:
     from .peers.servers import RedisCluster, RedisServer
@@ -61,6 +62,15 @@ def _servers() -> Iterator[str]:
 def pytest_collection() -> None:
     """Collect no garbage while thousands of tests are made, a third of the time of each worker's start."""
     gc.disable()
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out most of the many cases of costly tests, unless a test is named."""
+    if any("::" in each for each in config.args):
+        return
+    if others := left_out(items):
+        config.hook.pytest_deselected(items=list(others))
+        items[:] = [each for each in items if each not in others]
 
 
 def pytest_collection_finish() -> None:

@@ -79,11 +79,6 @@ ALL_CASES = os.environ.get("ALL_CASES", "") not in ("", "0")
 """True to run every case; otherwise those that are many like others are a selection, so that a run takes minutes."""
 
 
-def some(values, count: int) -> list:
-    """Return the first parameters, or all of them if every case is to run."""
-    return list(values) if ALL_CASES else list(values)[:count]
-
-
 def first_quick(values) -> list:
     """Return parameters of which all but the first are marked as slow."""
     return [each if number == 0 else pytest.param(each, marks=pytest.mark.slow) for number, each in enumerate(values)]

@@ -9,6 +9,8 @@ from pathlib import Path
 import ratelimited_executor
 from ratelimited_executor import abc
 
+from .sampled import EVERY
+
 ROOT = Path(__file__).parent.parent
 PACKAGE = Path(ratelimited_executor.__file__).parent
 MODULES = sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / "ratelimited_executor").rglob("*.py"))
@@ -257,3 +259,13 @@ def test_no_mark_of_unfinished_work_is_left() -> None:
     ]
 
     assert [] == wrong
+
+
+def test_each_test_of_which_some_cases_run_is_there() -> None:
+    """A test of which only some cases run by default is one that exists."""
+    for test, every in EVERY.items():
+        path, _, name = test.partition("::")
+        assert re.search(
+            rf"^(async )?def {name}\(", (ROOT / "tests" / path).read_text(encoding="utf-8"), re.MULTILINE
+        ), test
+        assert every > 1
