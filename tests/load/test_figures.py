@@ -9,8 +9,8 @@ import pytest
 from ratelimited_executor.load.arrivals import Phase, Schedule
 from ratelimited_executor.load.durations import Durations
 from ratelimited_executor.load.figures import Measurement, Participant, quantile_of
-from ratelimited_executor.load.recording import NOT_STARTED, Ended, LoadRecorder
-from tests.load.models import figures_of, figures_of_classes, measurement_of
+from ratelimited_executor.load.recording import NOT_STARTED, LoadRecorder
+from tests.load.models import figures_of, figures_of_classes, measurement_of, record
 
 
 def test_durations_are_exact_to_three_digits() -> None:
@@ -53,9 +53,9 @@ def test_recorder_tells_both_durations_and_leaves_the_warm_up_out() -> None:
     """Figures have both durations and requests that never started; requests of the warm-up are left out."""
     phases = [Phase(first=1, last=1, seconds=5, is_measured=False), Phase(first=1, last=1, seconds=10)]
     recorder = LoadRecorder(Schedule(classes={"": phases}))
-    recorder.add(Ended(due=1.0, phase=0, started=1.0, ended=99.0, error="timeout"))
-    recorder.add(Ended(due=5.0, phase=1, started=7.0, ended=7.01, status=200, received=3))
-    recorder.add(Ended(due=6.5, phase=1, started=None, ended=10.0, error=NOT_STARTED))
+    record(recorder, due=1.0, phase=0, started=1.0, ended=99.0, error="timeout")
+    record(recorder, due=5.0, phase=1, started=7.0, ended=7.01, status=200, received=3)
+    record(recorder, due=6.5, phase=1, started=None, ended=10.0, error=NOT_STARTED)
     figures = recorder.figures(seconds=10, cpu_share=0, full_seconds=2)
 
     assert (2, 1, 1) == (figures.count, figures.service_times.count, figures.lateness.count)

@@ -75,6 +75,7 @@ class BenchOptions:
     peers: str | None = None
     group: str | None = None
     expect: int | None = None
+    processes: int = 1
     quiet: bool = False
 
     @property
@@ -179,6 +180,8 @@ def settings_of(options: BenchOptions, *, connections: int, requests: str | None
     settings["arrivals"] = options.arrivals + (f", seed {options.seed}" if options.arrivals == "poisson" else "")
     if options.expect is not None:
         settings["participants"] = f"{options.expect:,}"
+    if options.processes > 1:
+        settings["processes"] = f"{options.processes:,}"
     settings["connections"] = f"{connections:,}"
     settings["timeout"] = format_duration(options.timeout)
     if options.p99:
@@ -214,6 +217,10 @@ def _check_thresholds(options: BenchOptions) -> None:
 def _check_sharing(options: BenchOptions) -> None:
     if options.peers is None and (options.group is not None or options.expect is not None):
         raise CommandError("--group and --expect need --peers: they say who shares the load")
+    if options.peers is not None and options.processes > 1:
+        raise CommandError(
+            "--processes and --peers exclude each other: with --peers, start as many participants yourself"
+        )
     if options.peers is not None and options.expect is None:
         raise CommandError("--peers needs --expect: how many participants share the load")
 

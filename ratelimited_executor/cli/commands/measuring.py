@@ -115,6 +115,10 @@ class _TargetOrCommand(click.Group):
 @click.option("--json", type=click.Path(path_type=Path), metavar="FILE", help="Write the figures, for `bench compare`.")
 @click.option("--html", type=click.Path(path_type=Path), metavar="FILE", help="Write a page with plots.")
 @click.option(
+    "--processes", type=click.IntRange(1, 1000), default=1, show_default=True, metavar="N",
+    help="Share the load among so many processes of this machine, and report the whole.",
+)  # fmt: skip
+@click.option(
     "--peers", metavar="URL",
     help="Share the load with other processes, coordinated through this Redis: redis://host:6379/0 (extra redis).",
 )  # fmt: skip
