@@ -127,15 +127,18 @@ class LoadSums:
         schedule: the schedule of the load.
         samples: the text of the first error of each kind.
         received: bytes of the response bodies.
+        sent_count: how many were sent before the end of the load.
         last_end: when the last request had ended, in seconds after the beginning of the load.
     """
 
-    def __init__(self, schedule: Schedule, *, samples: dict[str, str], received: int, last_end: float) -> None:
+    def __init__(
+        self, schedule: Schedule, *, samples: dict[str, str], received: int, sent_count: int, last_end: float
+    ) -> None:
         self._schedule, self._phases = schedule, schedule.phases
         self._is_share = schedule.participants > 1
         self._response_times, self._service_times, self._lateness = Durations(), Durations(), Durations()
         self._outcomes: Counter[tuple[str | None, int | None]] = Counter()
-        self._samples, self._received = samples, received
+        self._samples, self._received, self._sent_count = samples, received, sent_count
         self._of_second: dict[int, _Part] = {}
         self._of_phase = {index: _Part() for index in range(len(self._phases))}
         # By index; each is made when it has a request, as a hundred at once would delay starts.
@@ -228,6 +231,7 @@ class LoadSums:
             samples={kind: text for kind, text in self._samples.items() if kind in errors},
             statuses=dict(sorted(statuses.items())),
             received=self._received,
+            sent_count=self._sent_count,
             response_times=self._response_times,
             service_times=self._service_times,
             lateness=self._lateness,
@@ -316,8 +320,9 @@ class LoadRecorder:
         self._rows = _Rows()
         self._indexes: dict[tuple[str | None, int | None], int] = {}  # of outcomes
         self._samples: dict[str, str] = {}
-        self._received = 0
-        self._cut_at = self._cut_received = 0  # rows and bytes before the last cut
+        self._end = schedule.warm_up + schedule.seconds
+        self._received = self._sent_count = 0
+        self._cut_at = self._cut_received = self._cut_sent = 0  # rows, bytes and sent ones before the last cut
         self.error_count = 0
 
     @property
@@ -358,6 +363,8 @@ class LoadRecorder:
         rows.classes.append(class_index)
         rows.outcomes.append(index)
         self._received += received
+        if started is not None and started < self._end:
+            self._sent_count += 1
         self._last_end = max(self._last_end, ended)
 
     def recent(self, share: float) -> float:
@@ -366,14 +373,26 @@ class LoadRecorder:
 
     def cut(self) -> RecordedPart:
         """Return the requests recorded since the last cut."""
-        begin, received = self._cut_at, self._received - self._cut_received
-        self._cut_at, self._cut_received = len(self._rows.responses), self._received
-        sums = LoadSums(self._schedule, samples=dict(self._samples), received=received, last_end=self._last_end)
+        begin = self._cut_at
+        sums = LoadSums(
+            self._schedule,
+            samples=dict(self._samples),
+            received=self._received - self._cut_received,
+            sent_count=self._sent_count - self._cut_sent,
+            last_end=self._last_end,
+        )
+        self._cut_at, self._cut_received, self._cut_sent = self.ended_count, self._received, self._sent_count
         return RecordedPart(_sums=sums, _rows=self._rows, _begin=begin, count=self._cut_at - begin)
 
     def figures(self, *, seconds: float, cpu_share: float, full_seconds: float) -> Figures:
         """Return the figures of all recorded requests; see ``LoadSums.figures``. Takes microseconds for each."""
-        sums = LoadSums(self._schedule, samples=dict(self._samples), received=self._received, last_end=self._last_end)
+        sums = LoadSums(
+            self._schedule,
+            samples=dict(self._samples),
+            received=self._received,
+            sent_count=self._sent_count,
+            last_end=self._last_end,
+        )
         count = self.ended_count
         for begin in range(0, count, _STEP_COUNT):
             sums.add_rows(self._rows, begin, min(count, begin + _STEP_COUNT))

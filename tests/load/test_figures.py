@@ -65,6 +65,17 @@ def test_recorder_tells_both_durations_and_leaves_the_warm_up_out() -> None:
     assert [(0, 1, 0), (1, 1, 1)] == [(each.second, each.count, each.error_count) for each in figures.timeline]
     assert [(2, 1)] == [(phase.count, phase.error_count) for phase in figures.phases]
     assert (0.2, 0.1) == (figures.asked_rate, figures.answered_rate)
+    assert (1, 0.5) == (figures.sent_count, figures.sent_share)
+
+
+def test_request_that_is_sent_after_the_load_does_not_count_as_sent_in_time() -> None:
+    """A request that waited for a connection beyond the end of the load is none of those that reach the target rate."""
+    recorder = LoadRecorder(Schedule(classes={"": [Phase(first=1, last=1, seconds=2)]}))
+    record(recorder, due=0.0, started=1.9, ended=2.5)
+    record(recorder, due=1.0, started=2.1, ended=2.6)
+    figures = recorder.figures(seconds=2, cpu_share=0, full_seconds=2)
+
+    assert (2, 1) == (figures.count, figures.sent_count)
 
 
 def test_each_class_has_figures_of_its_own() -> None:
@@ -98,6 +109,7 @@ def test_measurement_with_the_old_names_of_times_is_read() -> None:
     """A file that says ``from_intended`` and ``from_actual`` is read as what it means."""
     written = json.dumps(measurement_of(figures_of_classes(a=[0.1, 0.2], b=[0.3])).to_json())
     old = written.replace('"response_times"', '"from_intended"').replace('"service_times"', '"from_actual"')
+    old = old.replace('"sent_count": 3, ', "")
     assert old != written
     assert json.loads(written) == Measurement.from_json(json.loads(old)).to_json()
 

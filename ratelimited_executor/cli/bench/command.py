@@ -55,6 +55,7 @@ from ratelimited_executor.cli.stopping import Signals, Stop, cancelled_by
 from ratelimited_executor.cli.targets import load_target
 from ratelimited_executor.load.arrivals import Schedule
 from ratelimited_executor.load.comparison import compare
+from ratelimited_executor.load.csv_table import csv_of
 from ratelimited_executor.load.figures import Figures, Measurement
 from ratelimited_executor.load.merging import alone, whole_of
 from ratelimited_executor.load.requests import describe_requests
@@ -177,7 +178,7 @@ class _Bench:
         if self._connections < options.processes:
             raise CommandError(f"--connections {self._connections} are too few for --processes {options.processes}")
         check_extras()
-        for name, path in (("--json", options.json), ("--html", options.html)):
+        for name, path in (("--json", options.json), ("--html", options.html), ("--csv", options.csv)):
             check_output(name, path)
         self._randoms: dict[str, random.Random] = {}  # by the name of the class
         self._begun = datetime.now(UTC).isoformat(timespec="seconds")
@@ -354,7 +355,7 @@ class _Bench:
     def _options_of_share(self, rank: int) -> BenchOptions:
         count = self._options.processes
         connections = self._connections // count + (rank < self._connections % count)
-        return replace(self._options, connections=connections, json=None, html=None, quiet=True)
+        return replace(self._options, connections=connections, json=None, html=None, csv=None, quiet=True)
 
     async def _play_spread(
         self, processes: ShareProcesses, rate: float | None, *, label: str
@@ -412,9 +413,10 @@ class _Bench:
             measurement = replace(measurement, incomplete=reason)
             self._report(measurement, Text("Interrupted: the figures cover the time until then."))
             return ExitStatus.INTERRUPTED
-        verdict, failure = judge(figures, self._options.thresholds), failure_text(figures)
+        options = self._options
+        verdict, failure = judge(figures, options.thresholds, reach=options.reach), failure_text(figures)
         outcome = [] if failure is None else [failure]
-        if figures.count and not self._options.thresholds.is_empty:
+        if figures.count and not (options.thresholds.is_empty and options.reach is None):
             outcome.append(verdict_text(verdict))
         self._report(measurement, *outcome)
         if not verdict.is_kept or measurement.incomplete is not None or failure is not None:
@@ -445,6 +447,8 @@ class _Bench:
         try:
             if options.json is not None:
                 options.json.write_text(json.dumps(measurement.to_json(), allow_nan=False) + "\n", encoding="utf-8")
+            if options.csv is not None:
+                options.csv.write_text(csv_of(measurement.figures), encoding="utf-8", newline="")
             if options.html is not None:
                 from ratelimited_executor.cli.bench.page import render  # noqa: PLC0415  # most loads have no page
 
