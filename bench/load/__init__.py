@@ -6,6 +6,7 @@ it has read each request; CPU is that of the tool's process, with its start.
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -20,7 +21,9 @@ from typing import TYPE_CHECKING
 
 from bench.harness import ROOT, Figure, Table
 from bench.load.arrivals import evenness_of, frozen_p99, held_rate
-from bench.load.tools import TOOLS, Load
+from bench.load.tools import OURS, TOOLS, Load
+from ratelimited_executor.load.figures import Measurement
+from ratelimited_executor.load.verdicts import why_tool_was_limit
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -42,6 +45,10 @@ FREEZE_AFTER, FREEZE_SECONDS = 3.0, 2.0
 ROUNDS = 3
 _GRACE_SECONDS = 60.0  # in addition to the load, for a tool to start and to end
 COLUMNS = ["sent a second", "even gaps", "variation of gaps", "most in 10 ms", "CPU a request", "p99 told"]
+LIMIT_RATES = (2_500, 5_000, 10_000, 15_000, 20_000)
+LIMIT_SECONDS = 5.0
+LIMIT_CONNECTIONS = 100
+LIMIT_COLUMNS = ["CPU a request", "our lateness p99", "requests without errors", "not the limit"]
 FREEZE_COLUMNS = ["requests", "p99 told", "of the truth"]
 
 
@@ -70,6 +77,7 @@ def run(options: Options) -> list[Table]:
     rates = (200,) if options.quick else RATES
     tables = [_rate_table(options, [tool for tool in tools if tool.has_rate], rate) for rate in rates]
     tables += [_freeze_table(options, tools, connections) for connections in FREEZE_CONNECTIONS]
+    tables.append(_limit_table(options))
     tables[0].notes += [*notes, *([versions] if versions else [])]
     return tables
 
@@ -134,6 +142,50 @@ def _freeze_table(options: Options, tools: Sequence[Tool], connections: int) -> 
     _check_ours(table, rounds, round(rate * seconds))
     table.notes.append("the truth: of all that users would have sent at this rate, whoever was waiting for an answer")
     return table
+
+
+def _limit_table(options: Options) -> Table:
+    """Measure up to which rate ours says of itself that it was not the limit."""
+    seconds = options.seconds(LIMIT_SECONDS, 1.0)
+    tools = [tool for tool in OURS if tool.is_installed]
+    rates = (200,) if options.quick else LIMIT_RATES
+    rounds = options.in_turns(
+        {f"{tool.name}, {rate:,}/s": partial(_limit_round, tool, rate, seconds) for rate in rates for tool in tools},
+        rounds=options.rounds(ROUNDS),
+        warm_up=0,
+        label="limit",
+    )
+    table = Table(f"what ours says of itself, for {seconds:g} s over {LIMIT_CONNECTIONS} connections", LIMIT_COLUMNS)
+    for name, results in rounds.items():
+        figures = [each.figures for each in results]
+        table.add(
+            name,
+            {
+                "CPU a request": Figure([1e6 * _cpu_seconds(each) / each.figures.count for each in results], "us"),
+                "our lateness p99": Figure([1e3 * each.lateness.quantile(0.99) for each in figures], "ms"),
+                "requests without errors": Figure(
+                    [100 * (1 - each.error_share) for each in figures], "%", smaller_is_better=False
+                ),
+                "not the limit": f"{sum(why_tool_was_limit(each) is None for each in figures)} of {len(figures)}",
+            },
+        )
+    table.notes.append("CPU a request: of the load alone, without the start of the tool, of all processes together")
+    return table
+
+
+def _cpu_seconds(measurement: Measurement) -> float:
+    figures = measurement.figures
+    shares = [each.cpu_share for each in measurement.participants] or [figures.cpu_share]
+    return sum(shares) * max(figures.seconds, figures.wall_seconds)
+
+
+def _limit_round(tool: Tool, rate: float, seconds: float) -> Measurement:
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        with _server(folder / "times", None) as port:
+            load = Load(port=port, rate=rate, seconds=seconds, connections=LIMIT_CONNECTIONS, folder=folder)
+            _run(tool.command(load), folder, timeout=2 * seconds + _GRACE_SECONDS)
+        return Measurement.from_json(json.loads((folder / "ours.json").read_text(encoding="utf-8")))
 
 
 def _check_ours(table: Table, rounds: Mapping[str, Sequence[Round]], count: int) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 __all__ = ["Server"]
 
-_ANSWER = b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: 2\r\n\r\nok"
+_ANSWER = b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: 64\r\n\r\n" + 64 * b"x"
 _END = b"\r\n\r\n"
 _BACKLOG = 2048  # how many connections may wait while the server is frozen
 

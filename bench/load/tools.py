@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-__all__ = ["TOOLS", "Load", "Tool"]
+__all__ = ["OURS", "TOOLS", "Load", "Tool"]
 
 _UNITS = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0}
 
@@ -172,9 +172,13 @@ _HEY = "hey -z {load.seconds:g}s -c {load.connections} -q {load.each:g} {load.ur
 _AUTOCANNON = "autocannon -c {load.connections} -d {load.seconds:g} -R {load.rate:g} -j {load.url}"
 _WRK = "wrk -t1 -c{load.connections} -d{load.seconds:g}s --latency {load.url}"
 
-TOOLS = [
+OURS = [
     Tool("ours", "", _ours(), _ours_p99),
     Tool("ours, uvloop", "", _ours("--uvloop"), _ours_p99),
+    Tool("ours, 2 processes", "", _ours("--processes", "2"), _ours_p99),
+]
+TOOLS = [
+    *OURS[:2],
     Tool("h2load", "h2load", _by(_H2LOAD), _h2load_p99),
     Tool("httperf", "httperf", _by(_HTTPERF), lambda _printed, _load: None),
     Tool("hey", "hey", _by(_HEY), _hey_p99, version=""),

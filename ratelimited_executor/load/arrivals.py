@@ -17,8 +17,7 @@ from __future__ import annotations
 import heapq
 import math
 from dataclasses import dataclass, replace
-from itertools import count
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -59,8 +58,7 @@ class Phase:
         return self.first + (self.last - self.first) * seconds / self.seconds
 
 
-@dataclass(frozen=True, slots=True)
-class Arrival:
+class Arrival(NamedTuple):
     """One request of the load.
 
     Attributes:
@@ -139,15 +137,15 @@ class Schedule:
 
     def arrivals(self) -> Iterator[Arrival]:
         """Yield the requests in order of due time; their numbers are those in the whole load."""
-        merged = heapq.merge(*map(self._arrivals_of, count(), self.classes), key=lambda arrival: arrival.due)
-        for number, arrival in enumerate(merged):
-            if (arrival.turn + arrival.class_index) % self.participants == self.rank:
-                yield replace(arrival, number=number)
+        each = [self._arrivals_of(index, name) for index, name in enumerate(self.classes)]
+        merged = each[0] if len(each) == 1 else heapq.merge(*each, key=lambda arrival: arrival.due)
+        for number, (_, due, phase, class_index, turn) in enumerate(merged):
+            if (turn + class_index) % self.participants == self.rank:
+                yield Arrival(number, due, phase, class_index, turn)
 
     def _arrivals_of(self, index: int, name: str) -> Iterator[Arrival]:
         draw = None if self.draws is None else self.draws(name)
-        for arrival in arrivals(self.classes[name], draw, offset=index * _GOLDEN % 1):
-            yield replace(arrival, class_index=index, turn=arrival.number)
+        return arrivals(self.classes[name], draw, index=index, offset=index * _GOLDEN % 1)
 
 
 def staircase(first: float, last: float, *, step: float, seconds: float) -> list[Phase]:
@@ -181,33 +179,36 @@ def rate_text(first: float, last: float) -> str:
 
 
 def arrivals(
-    phases: Sequence[Phase], draw: Callable[[], float] | None = None, *, offset: float = 0.0
+    phases: Sequence[Phase], draw: Callable[[], float] | None = None, *, index: int = 0, offset: float = 0.0
 ) -> Iterator[Arrival]:
-    """Yield every request of one class in order of due time.
+    """Yield every request of one class in order of due time. Takes about a microsecond for each.
 
     Args:
         phases: consecutive phases, without gaps.
         draw: returns random numbers >= 0 and < 1, for Poisson arrivals; None for regular arrivals.
+        index: the index of the class.
         offset: the fraction of a gap before the first regular arrival, >= 0 and < 1.
 
     >>> [arrival.due for arrival in arrivals([Phase(first=4, last=4, seconds=1)])]
     [0.0, 0.25, 0.5, 0.75]
     """
     position = offset if draw is None else -math.log1p(-draw())
-    phase, begin, before = 0, 0.0, 0.0  # seconds and requests before the phase
-    for number in count():
-        while position >= before + phases[phase].expected - _ROUNDING:
-            before += phases[phase].expected
-            begin += phases[phase].seconds
-            phase += 1
-            if phase == len(phases):
-                return
-        yield Arrival(number, begin + _time_of(phases[phase], max(0.0, position - before)), phase)
-        position = number + 1 + offset if draw is None else position - math.log1p(-draw())
+    begin, before, number = 0.0, 0.0, 0  # seconds and requests before the phase
+    for phase_index, phase in enumerate(phases):
+        expected, rate, is_constant = phase.expected, phase.first, phase.first == phase.last
+        end = before + expected - _ROUNDING
+        while position < end:
+            requests = max(0.0, position - before)
+            seconds = min(phase.seconds, requests / rate) if is_constant else _time_of(phase, requests)
+            yield Arrival(number, begin + seconds, phase_index, index, number)
+            number += 1
+            position = number + offset if draw is None else position - math.log1p(-draw())
+        before += expected
+        begin += phase.seconds
 
 
 def _time_of(phase: Phase, requests: float) -> float:
-    """Return the number of seconds into a phase at which its rate has allowed a number of requests."""
+    """Return the number of seconds into a ramp at which its rate has allowed a number of requests."""
     if requests == 0:
         return 0.0
     slope = (phase.last - phase.first) / phase.seconds

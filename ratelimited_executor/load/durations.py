@@ -8,10 +8,11 @@ neither a form to keep nor a longest value, and needs no package: it serves figu
 from __future__ import annotations
 
 import math
+from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Collection, Generator, Iterable
 
 __all__ = ["SHARES", "Durations", "HistogramMissingError", "rank_of"]
 
@@ -22,6 +23,7 @@ SHARES: Final = (("p50", 0.5), ("p90", 0.9), ("p99", 0.99), ("p99.9", 0.999))
 _MOST_US: Final = 3_600_000_000
 _DIGITS: Final = 3
 _MICROSECONDS: Final = 1e6
+_STEP_COUNT: Final = 200  # distinct durations that a step adds to a histogram: it takes 0.3 ms
 
 
 def rank_of(share: float, count: int) -> int:
@@ -47,17 +49,25 @@ class Durations:
         HistogramMissingError: if the extra is not installed.
     """
 
-    __slots__ = ("_histogram", "_most", "_sum")
+    __slots__ = ("_made", "_most", "_pending", "_sum")
 
     def __init__(self) -> None:
-        self._histogram: Any = _histogram_class()(1, _MOST_US, _DIGITS)
+        self._made: Any = _histogram_class()(1, _MOST_US, _DIGITS)
+        self._pending: Counter[int] = Counter()  # microseconds that are not in the histogram yet
         self._sum = 0.0
         self._most = 0.0
 
     @property
+    def _histogram(self) -> Any:
+        """The histogram of all durations."""
+        for _ in self.settle_in_steps():
+            pass
+        return self._made
+
+    @property
     def count(self) -> int:
         """The number of recorded durations."""
-        return int(self._histogram.total_count)
+        return int(self._made.total_count) + self._pending.total()
 
     @property
     def mean(self) -> float:
@@ -71,10 +81,27 @@ class Durations:
 
     def add(self, seconds: float) -> None:
         """Record a duration; a negative one counts as 0."""
-        seconds = max(0.0, seconds)
-        self._sum += seconds
-        self._most = max(self._most, seconds)
-        self._histogram.record_value(min(_MOST_US, round(seconds * _MICROSECONDS)))
+        self.add_all((seconds,))
+
+    def add_all(self, values: Collection[float]) -> None:
+        """Record durations; a negative one counts as 0. Takes a fifth of a microsecond for each."""
+        if not values:
+            return
+        if min(values) < 0:
+            values = [max(0.0, each) for each in values]
+        self._sum += sum(values)
+        longest = max(values)
+        self._most = max(self._most, longest)
+        self._pending.update([round(each * _MICROSECONDS) for each in values])
+
+    def settle_in_steps(self) -> Generator[None, None, None]:
+        """Do now what reading would do, a microsecond for each distinct duration; yield between short steps."""
+        record = self._made.record_value
+        for number, (microseconds, count) in enumerate(self._pending.items(), start=1):
+            record(min(_MOST_US, microseconds), count)
+            if number % _STEP_COUNT == 0:
+                yield
+        self._pending.clear()
 
     def take(self, other: Durations) -> None:
         """Add the durations of another set."""
@@ -131,7 +158,7 @@ class Durations:
         try:
             durations = cls()
             if fields["count"]:
-                durations._histogram = _histogram_class().decode(fields["hdr"])
+                durations._made = _histogram_class().decode(fields["hdr"])
             durations._most = float(fields["max"])
             durations._sum = float(fields["mean"]) * fields["count"]
         except HistogramMissingError:

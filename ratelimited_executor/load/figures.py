@@ -141,6 +141,8 @@ class Figures:
         samples: by kind of error, the text of the first one or of its response, shortened; absent without a text.
         statuses: the number of responses by status.
         received: bytes of the response bodies.
+        sent_count: the number of requests that were sent before the end of the load; less than ``count`` if requests had
+            to wait for a connection, or the tool could not send them.
         response_times: durations of all requests from their due time; for a request that never started, until it was
             given up.
         service_times: durations from the time of sending, of the requests that were sent.
@@ -158,6 +160,7 @@ class Figures:
     errors: dict[str, int]
     statuses: dict[int, int]
     received: int
+    sent_count: int
     response_times: Durations
     service_times: Durations
     lateness: Durations
@@ -186,6 +189,11 @@ class Figures:
     def asked_rate(self) -> float:
         """Due requests a second."""
         return self.count / self.seconds if self.seconds else 0.0
+
+    @property
+    def sent_share(self) -> float:
+        """The part of the requests that were sent before the end of the load: of the target rate, too; 1 of none."""
+        return self.sent_count / self.count if self.count else 1.0
 
     @property
     def answered_rate(self) -> float:
@@ -228,6 +236,7 @@ class Figures:
             fields["timeline"] = [_made(SecondFigures, second) for second in fields["timeline"]]
             fields["classes"] = [ClassFigures.from_json(each) for each in fields.get("classes", ())]
             fields["statuses"] = {int(status): count for status, count in fields["statuses"].items()}
+            fields.setdefault("sent_count", fields["service_times"].count)  # of the first releases' files
             figures = _made(cls, fields)
         except _MALFORMED as error:
             raise ValueError(f"a field is missing or of another type: {error}") from error

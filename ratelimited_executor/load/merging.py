@@ -122,6 +122,7 @@ def merge(shares: Sequence[Figures]) -> Figures:
         samples={kind: text for share in reversed(shares) for kind, text in share.samples.items()},
         statuses=dict(sorted(_added(share.statuses for share in shares).items())),
         received=sum(share.received for share in shares),
+        sent_count=sum(share.sent_count for share in shares),
         response_times=Durations.merged(share.response_times for share in shares),
         service_times=Durations.merged(share.service_times for share in shares),
         lateness=Durations.merged(share.lateness for share in shares),

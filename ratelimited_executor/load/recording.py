@@ -1,4 +1,4 @@
-"""The record of each request: two durations, its error, its bytes, and the tool's own lateness.
+"""The record of each request: two durations, its outcome, and the tool's own lateness.
 
 The *response time* of a request counts from its due time. The *service time* counts from the time of sending. A service
 that stalls also delays requests that could not be sent in time. Only the first duration contains that wait; a tool that
@@ -7,62 +7,73 @@ shows only the second omits it ("coordinated omission", Gil Tene).
 *Our lateness* is the delay added by the tool itself: from the moment at which a request was due **and** had a
 connection, to its start. Waiting for a connection is caused by the service and does not count.
 
-A participant of a shared load leaves its figures with the others every few seconds, in case it dies. Each time its
-records are cut: those since the last cut become a :class:`LoadSums` of its own, which is encoded in steps between the
-starts of requests, and is added to the sums of the whole. So recording a request costs the same with cuts as without.
+While requests are sent, each is a row of columns and nothing is summed up: that takes a microsecond, and three histograms
+would take ten. The rows become a :class:`LoadSums` at the end. A participant of a shared load leaves its figures with the
+others every few seconds, in case it dies: each time the rows since the last one are summed up, in steps between the
+starts of requests.
 
-Memory: for each request, one array item of 4 bytes for its second and one for its phase.
+Memory: 23 bytes for each request, and 8 more at the end.
 """
 
 from __future__ import annotations
 
 from array import array
-from collections import Counter, deque
+from collections import Counter
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from ratelimited_executor.load.durations import Durations
 from ratelimited_executor.load.figures import ClassFigures, Figures, PhaseFigures, SecondFigures, quantile_of, shorten
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterable
+    from collections.abc import Generator, Iterable, Sequence
 
-    from ratelimited_executor.load.arrivals import Schedule
+    from ratelimited_executor.load.arrivals import Arrival, Schedule
 
-__all__ = ["NOT_STARTED", "Ended", "LoadRecorder", "LoadSums"]
+__all__ = ["NOT_STARTED", "LoadOutcome", "LoadRecorder", "LoadSums", "RecordedPart"]
 
 NOT_STARTED: Final = "not started"  # the kind of error of a due request that never got a connection
 _RECENT_COUNT: Final = 1_000  # durations in the live view's percentiles: sorting them delays a start by 0.1 ms
-_STEP_COUNT: Final = 200  # durations that a step of encoding adds to a histogram: it delays a start by 0.3 ms
+_STEP_COUNT: Final = 500  # rows that a step sums up: it delays a start by 0.3 ms
+_NEVER: Final = -1.0  # in the place of the service time of a request that never started
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ended:
-    """A request that has ended; times in seconds after the beginning of the load.
+class LoadOutcome(NamedTuple):
+    """The outcome of a request.
 
     Attributes:
-        due: when it was due.
-        phase: the index of its phase.
-        class_index: the index of its class.
-        started: when it was sent; None if it never started.
-        ended: the time at which it ended, or was given up.
-        lateness: the delay before the start that the tool itself added.
         error: the kind of its error; None if there was none.
         sample: the text of the error, or of the response.
         status: the status of the response; None if there was none.
         received: bytes of the response body.
     """
 
-    due: float
-    phase: int
-    started: float | None
-    ended: float
-    lateness: float = 0.0
     error: str | None = None
     sample: str = ""
     status: int | None = None
     received: int = 0
-    class_index: int = 0
+
+
+class _Rows:
+    """The recorded requests, a row each, in the order in which they ended; durations in seconds.
+
+    Attributes:
+        responses: response times.
+        services: service times; ``_NEVER`` for a request that never started.
+        lateness: the delay before the start that the tool itself added.
+        seconds: the second of the measured load in which it was due.
+        phases: the index of its phase.
+        classes: the index of its class.
+        outcomes: the index of its outcome among ``kinds``.
+        kinds: (kind of error, status) of each outcome that there was; None for no error, and for no response.
+    """
+
+    __slots__ = ("classes", "kinds", "lateness", "outcomes", "phases", "responses", "seconds", "services")
+
+    def __init__(self) -> None:
+        self.responses, self.services, self.lateness = array("f"), array("f"), array("f")
+        self.seconds, self.phases, self.classes, self.outcomes = array("I"), array("H"), array("B"), array("I")
+        self.kinds: list[tuple[str | None, int | None]] = []
 
 
 @dataclass(slots=True)
@@ -72,20 +83,16 @@ class _Part:
     durations: array[float] = field(default_factory=lambda: array("f"))
     error_count: int = 0
 
-    def add(self, ended: Ended) -> None:
-        self.durations.append(ended.ended - ended.due)
-        self.error_count += ended.error is not None
-
-    def take(self, other: _Part) -> None:
-        self.durations.extend(other.durations)
-        self.error_count += other.error_count
-
     def figures(self, *, is_share: bool) -> dict[str, Any]:
         """Return the fields of ``PartFigures``; with the histogram for a share, which is to be merged with others."""
         ordered = sorted(self.durations)
         shares = (("p50", 0.5), ("p99", 0.99), ("most", 1.0))
         quantiles = {name: quantile_of(ordered, share) for name, share in shares}
-        histogram = _histogram_of(ordered).to_json() if is_share else None
+        histogram = None
+        if is_share:
+            durations = Durations()
+            durations.add_all(ordered)
+            histogram = durations.to_json()
         return {"count": len(ordered), "error_count": self.error_count, **quantiles, "histogram": histogram}
 
     def figures_in_steps(self, durations: Durations | None = None) -> Generator[None, None, dict[str, Any]]:
@@ -97,8 +104,9 @@ class _Part:
         if durations is None:
             durations = Durations()
             for begin in range(0, len(self.durations), _STEP_COUNT):
-                _add_all(durations, self.durations[begin : begin + _STEP_COUNT])
+                durations.add_all(self.durations[begin : begin + _STEP_COUNT])
                 yield
+            yield from durations.settle_in_steps()
         histogram = durations.to_json() if self.durations else None
         fields = {"count": len(self.durations), "error_count": self.error_count, "p50": 0.0, "p99": 0.0, "most": 0.0}
         return fields | {"histogram": histogram}
@@ -111,86 +119,60 @@ class _OfClass:
         self.response_times, self.service_times = Durations(), Durations()
         self.error_count = 0
 
-    def add(self, ended: Ended) -> None:
-        self.response_times.add(ended.ended - ended.due)
-        if ended.started is not None:
-            self.service_times.add(ended.ended - ended.started)
-        self.error_count += ended.error is not None
-
-    def take(self, other: _OfClass) -> None:
-        self.response_times.take(other.response_times)
-        self.service_times.take(other.service_times)
-        self.error_count += other.error_count
-
 
 class LoadSums:
     """The sums of recorded requests.
 
     Args:
         schedule: the schedule of the load.
+        samples: the text of the first error of each kind.
+        received: bytes of the response bodies.
+        sent_count: how many were sent before the end of the load.
+        last_end: when the last request had ended, in seconds after the beginning of the load.
     """
 
-    def __init__(self, schedule: Schedule) -> None:
+    def __init__(
+        self, schedule: Schedule, *, samples: dict[str, str], received: int, sent_count: int, last_end: float
+    ) -> None:
         self._schedule, self._phases = schedule, schedule.phases
         self._is_share = schedule.participants > 1
-        self._begin = schedule.warm_up
         self._response_times, self._service_times, self._lateness = Durations(), Durations(), Durations()
-        self._errors: Counter[str] = Counter()
-        self._samples: dict[str, str] = {}
-        self._statuses: Counter[int] = Counter()
-        self._received = 0
+        self._outcomes: Counter[tuple[str | None, int | None]] = Counter()
+        self._samples, self._received, self._sent_count = samples, received, sent_count
         self._of_second: dict[int, _Part] = {}
-        self._of_phase = [_Part() for _ in self._phases]
-        # By index; each is made when its first request ends, as a hundred at once would delay starts.
+        self._of_phase = {index: _Part() for index in range(len(self._phases))}
+        # By index; each is made when it has a request, as a hundred at once would delay starts.
         self._of_class: dict[int, _OfClass] = {}
-        self._has_classes = bool(schedule.names)
-        self._last_end = self._begin
+        self._wall_seconds = max(0.0, last_end - schedule.warm_up)
 
-    @property
-    def error_count(self) -> int:
-        """The number of failed requests."""
-        return self._errors.total()
+    def add_rows(self, rows: _Rows, begin: int, end: int) -> None:
+        """Add the requests of rows from ``begin`` to ``end``, which is not one of them."""
+        responses, services = rows.responses[begin:end], rows.services[begin:end]
+        outcomes = rows.outcomes[begin:end]
+        is_error = [kind[0] is not None for kind in rows.kinds]
+        errors = [is_error[each] for each in outcomes]
+        self._response_times.add_all(responses)
+        started = [index for index, each in enumerate(services) if each >= 0]
+        self._service_times.add_all([services[index] for index in started])
+        self._lateness.add_all([rows.lateness[begin + index] for index in started])
+        for index, count in Counter(outcomes).items():
+            self._outcomes[rows.kinds[index]] += count
+        _add_to_parts(self._of_second, rows.seconds[begin:end], responses, errors)
+        _add_to_parts(self._of_phase, rows.phases[begin:end], responses, errors)
+        if self._schedule.names:
+            self._add_to_classes(rows.classes[begin:end], responses, services, errors)
 
-    @property
-    def count(self) -> int:
-        """The number of requests."""
-        return self._response_times.count
-
-    def add(self, ended: Ended) -> None:
-        """Add a measured request."""
-        self._response_times.add(ended.ended - ended.due)
-        if ended.started is not None:
-            self._service_times.add(ended.ended - ended.started)
-            self._lateness.add(ended.lateness)
-        if ended.error is not None:
-            self._errors[ended.error] += 1
-            if ended.error not in self._samples and ended.sample:
-                self._samples[ended.error] = shorten(ended.sample)
-        if ended.status is not None:
-            self._statuses[ended.status] += 1
-        self._received += ended.received
-        self._of_phase[ended.phase].add(ended)
-        if self._has_classes:
-            self._class(ended.class_index).add(ended)
-        self._of_second.setdefault(int(ended.due - self._begin), _Part()).add(ended)
-        self._last_end = max(self._last_end, ended.ended)
-
-    def take(self, other: LoadSums) -> None:
-        """Add the sums of other requests of the same load. Takes a tenth of a millisecond, and as much for each class."""
-        self._response_times.take(other._response_times)
-        self._service_times.take(other._service_times)
-        self._lateness.take(other._lateness)
-        self._errors.update(other._errors)
-        self._samples = other._samples | self._samples
-        self._statuses.update(other._statuses)
-        self._received += other._received
-        for part, other_part in zip(self._of_phase, other._of_phase, strict=True):
-            part.take(other_part)
-        for index, of_class in other._of_class.items():
-            self._class(index).take(of_class)
-        for second, part in other._of_second.items():
-            self._of_second.setdefault(second, _Part()).take(part)
-        self._last_end = max(self._last_end, other._last_end)
+    def _add_to_classes(
+        self, indexes: Sequence[int], responses: Sequence[float], services: Sequence[float], errors: Sequence[bool]
+    ) -> None:
+        for index in set(indexes):
+            of_class = self._of_class.get(index)
+            if of_class is None:
+                of_class = self._of_class[index] = _OfClass()
+            own = [row for row, each in enumerate(indexes) if each == index]
+            of_class.response_times.add_all([responses[row] for row in own])
+            of_class.service_times.add_all([services[row] for row in own if services[row] >= 0])
+            of_class.error_count += sum(errors[row] for row in own)
 
     def figures(self, *, seconds: float, cpu_share: float, full_seconds: float) -> Figures:
         """Return the figures of the requests.
@@ -201,7 +183,7 @@ class LoadSums:
             full_seconds: the time during which all connections were in use.
         """
         return self._figures(
-            phases=[part.figures(is_share=self._is_share) for part in self._of_phase],
+            phases=[part.figures(is_share=self._is_share) for part in self._of_phase.values()],
             timeline=[(second, part.figures(is_share=self._is_share)) for second, part in self._seconds()],
             seconds=seconds,
             cpu_share=cpu_share,
@@ -215,9 +197,14 @@ class LoadSums:
 
         Yield after each step of about a third of a millisecond. Nothing may be added meanwhile.
         """
+        for durations in (self._response_times, self._service_times, self._lateness):
+            yield from durations.settle_in_steps()
+        for of_class in self._of_class.values():
+            yield from of_class.response_times.settle_in_steps()
+            yield from of_class.service_times.settle_in_steps()
         phases, timeline = [], []
-        for part in self._of_phase:
-            known = self._response_times if len(part.durations) == self.count else None
+        for part in self._of_phase.values():
+            known = self._response_times if len(part.durations) == self._response_times.count else None
             phases.append((yield from part.figures_in_steps(known)))
         for second, part in self._seconds():
             timeline.append((second, (yield from part.figures_in_steps())))
@@ -229,14 +216,22 @@ class LoadSums:
     def _figures(
         self, *, phases: Iterable[dict[str, Any]], timeline: Iterable[tuple[int, dict[str, Any]]], **times: float
     ) -> Figures:
+        errors: Counter[str] = Counter()
+        statuses: Counter[int] = Counter()
+        for (error, status), count in self._outcomes.items():
+            if error is not None:
+                errors[error] += count
+            if status is not None:
+                statuses[status] += count
         return Figures(
             **times,
-            wall_seconds=self._last_end - self._begin,
-            count=self.count,
-            errors=dict(self._errors.most_common()),
-            samples=dict(self._samples),
-            statuses=dict(sorted(self._statuses.items())),
+            wall_seconds=self._wall_seconds,
+            count=self._response_times.count,
+            errors=dict(errors.most_common()),
+            samples={kind: text for kind, text in self._samples.items() if kind in errors},
+            statuses=dict(sorted(statuses.items())),
             received=self._received,
+            sent_count=self._sent_count,
             response_times=self._response_times,
             service_times=self._service_times,
             lateness=self._lateness,
@@ -267,72 +262,138 @@ class LoadSums:
             )
         return figures
 
-    def _class(self, index: int) -> _OfClass:
-        of_class = self._of_class.get(index)
-        if of_class is None:
-            of_class = self._of_class[index] = _OfClass()
-        return of_class
-
     def _seconds(self) -> list[tuple[int, _Part]]:
         return sorted(self._of_second.items())
 
 
+def _add_to_parts(
+    parts: dict[int, _Part], keys: Sequence[int], responses: array[float], errors: Sequence[bool]
+) -> None:
+    """Add requests to the parts that they belong to."""
+    for key in set(keys):
+        part = parts.setdefault(key, _Part())
+        if keys.count(key) == len(keys):  # nearly always: requests of one second end together
+            part.durations.extend(responses)
+            part.error_count += sum(errors)
+            return
+        own = [row for row, each in enumerate(keys) if each == key]
+        part.durations.extend([responses[row] for row in own])
+        part.error_count += sum(errors[row] for row in own)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordedPart:
+    """Requests that ended between two cuts of a record.
+
+    Attributes:
+        count: how many there are.
+    """
+
+    _sums: LoadSums
+    _rows: _Rows
+    _begin: int
+    count: int
+
+    def sums_in_steps(self) -> Generator[None, None, LoadSums]:
+        """Return their sums; yield after each step of about a third of a millisecond."""
+        end = self._begin + self.count
+        for begin in range(self._begin, end, _STEP_COUNT):
+            self._sums.add_rows(self._rows, begin, min(end, begin + _STEP_COUNT))
+            yield
+        return self._sums
+
+
 class LoadRecorder:
-    """Records requests as they end, and sums them up.
+    """Records requests as they end.
 
     Args:
         schedule: the schedule of the load. Requests of its unmeasured phases, which come first, are ignored.
+
+    Attributes:
+        error_count: the number of measured requests that have failed so far.
     """
 
     def __init__(self, schedule: Schedule) -> None:
         self._schedule = schedule
         self._is_measured = [phase.is_measured for phase in schedule.phases]
-        self._before: LoadSums | None = None  # of requests until the last cut; None if there was none
-        self._since = LoadSums(schedule)  # of requests since then
-        self._recent: deque[float] = deque(maxlen=_RECENT_COUNT)
-
-    @property
-    def error_count(self) -> int:
-        """The number of measured requests that have failed so far."""
-        return self._since.error_count + (0 if self._before is None else self._before.error_count)
+        self._begin = self._last_end = schedule.warm_up
+        self._rows = _Rows()
+        self._indexes: dict[tuple[str | None, int | None], int] = {}  # of outcomes
+        self._samples: dict[str, str] = {}
+        self._end = schedule.warm_up + schedule.seconds
+        self._received = self._sent_count = 0
+        self._cut_at = self._cut_received = self._cut_sent = 0  # rows, bytes and sent ones before the last cut
+        self.error_count = 0
 
     @property
     def ended_count(self) -> int:
         """The number of measured requests that have ended so far."""
-        return self._since.count + (0 if self._before is None else self._before.count)
+        return len(self._rows.responses)
 
-    def add(self, ended: Ended) -> None:
-        """Record a request."""
-        if self._is_measured[ended.phase]:
-            self._recent.append(ended.ended - ended.due)
-            self._since.add(ended)
+    def add(
+        self, arrival: Arrival, started: float | None, ended: float, outcome: LoadOutcome, lateness: float = 0.0
+    ) -> None:
+        """Record a request; times in seconds after the beginning of the load.
+
+        Args:
+            arrival: the request.
+            started: when it was sent; None if it never started.
+            ended: when it ended, or was given up.
+            outcome: its outcome.
+            lateness: the delay before the start that the tool itself added.
+        """
+        _, due, phase, class_index, _ = arrival
+        if not self._is_measured[phase]:
+            return
+        error, sample, status, received = outcome
+        index = self._indexes.get((error, status))
+        if index is None:
+            index = self._indexes[error, status] = len(self._rows.kinds)
+            self._rows.kinds.append((error, status))
+        if error is not None:
+            self.error_count += 1
+            if sample and error not in self._samples:
+                self._samples[error] = shorten(sample)
+        rows = self._rows
+        rows.responses.append(ended - due)
+        rows.services.append(_NEVER if started is None else ended - started)
+        rows.lateness.append(lateness)
+        rows.seconds.append(int(due - self._begin))
+        rows.phases.append(phase)
+        rows.classes.append(class_index)
+        rows.outcomes.append(index)
+        self._received += received
+        if started is not None and started < self._end:
+            self._sent_count += 1
+        self._last_end = max(self._last_end, ended)
 
     def recent(self, share: float) -> float:
         """Return a quantile of the last thousand response times."""
-        return quantile_of(sorted(self._recent), share)
+        return quantile_of(sorted(self._rows.responses[-_RECENT_COUNT:]), share)
 
-    def cut(self) -> LoadSums:
-        """Return the sums of the requests recorded since the last cut; nothing is added to them any more."""
-        cut, self._since = self._since, LoadSums(self._schedule)
-        if self._before is None:
-            self._before = LoadSums(self._schedule)
-        self._before.take(cut)
-        return cut
+    def cut(self) -> RecordedPart:
+        """Return the requests recorded since the last cut."""
+        begin = self._cut_at
+        sums = LoadSums(
+            self._schedule,
+            samples=dict(self._samples),
+            received=self._received - self._cut_received,
+            sent_count=self._sent_count - self._cut_sent,
+            last_end=self._last_end,
+        )
+        self._cut_at, self._cut_received, self._cut_sent = self.ended_count, self._received, self._sent_count
+        return RecordedPart(_sums=sums, _rows=self._rows, _begin=begin, count=self._cut_at - begin)
 
     def figures(self, *, seconds: float, cpu_share: float, full_seconds: float) -> Figures:
-        """Return the figures of all recorded requests; see ``LoadSums.figures``. Nothing may be recorded later."""
-        if self._before is not None:
-            self.cut()
-        whole = self._since if self._before is None else self._before
-        return whole.figures(seconds=seconds, cpu_share=cpu_share, full_seconds=full_seconds)
-
-
-def _histogram_of(values: Iterable[float]) -> Durations:
-    durations = Durations()
-    _add_all(durations, values)
-    return durations
-
-
-def _add_all(durations: Durations, values: Iterable[float]) -> None:
-    for each in values:
-        durations.add(each)
+        """Return the figures of all recorded requests; see ``LoadSums.figures``. Takes microseconds for each."""
+        sums = LoadSums(
+            self._schedule,
+            samples=dict(self._samples),
+            received=self._received,
+            sent_count=self._sent_count,
+            last_end=self._last_end,
+        )
+        count = self.ended_count
+        for begin in range(0, count, _STEP_COUNT):
+            sums.add_rows(self._rows, begin, min(count, begin + _STEP_COUNT))
+        return sums.figures(seconds=seconds, cpu_share=cpu_share, full_seconds=full_seconds)

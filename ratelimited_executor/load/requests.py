@@ -13,7 +13,7 @@ from ratelimited_executor._core.escapes import int_of_digits, shown
 from ratelimited_executor._core.urls import is_secret, masked
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
 __all__ = [
     "RequestTemplate",
@@ -26,6 +26,7 @@ __all__ = [
     "names_class",
     "parse_header",
     "parse_requests",
+    "percent_format",
     "templates_of_class",
     "with_content_type",
 ]
@@ -157,6 +158,26 @@ def fill(text: str, number: int) -> str:
     '{"id": 42, "file": "00042.txt"}'
     """
     return _NUMBER.sub(lambda match: format(number, match["spec"] or ""), text)
+
+
+def percent_format(text: str, encoded: Callable[[str], str] = str) -> tuple[str, int]:
+    """Return a format for the operator ``%`` that does what :func:`fill` does, and how often the number stands in it.
+
+    Args:
+        text: the text with ``{n}``.
+        encoded: a function that is applied to the text around the numbers.
+
+    >>> percent_format('{"id": {n}, "file": "{n:05}.txt", "part": "5%"}')
+    ('{"id": %d, "file": "%05d.txt", "part": "5%%"}', 2)
+    """
+    pieces, position = [], 0
+    numbers = list(_NUMBER.finditer(text))
+    for match in numbers:
+        spec = match["spec"] or ""
+        pieces.append(encoded(text[position : match.start()]).replace("%", "%%"))
+        pieces.append(f"%{spec}" if spec[-1:].isalpha() else f"%{spec}d")
+        position = match.end()
+    return "".join([*pieces, encoded(text[position:]).replace("%", "%%")]), len(numbers)
 
 
 def check_url(url: str) -> str:

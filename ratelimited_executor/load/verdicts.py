@@ -78,24 +78,40 @@ class Verdict:
         return not self.broken
 
 
-def judge(figures: Figures, thresholds: Thresholds) -> Verdict:
+def judge(figures: Figures, thresholds: Thresholds, *, reach: float | None = None) -> Verdict:
     """Compare figures, or those of each class if there are any, with thresholds; without a request none is kept.
 
     Each class is compared with the thresholds that apply to it, and has to keep them by itself.
+
+    Args:
+        figures: the figures.
+        thresholds: the thresholds.
+        reach: the minimum of the fraction of the target rate that was sent, 0 to 1; None for none.
     """
-    if not figures.classes:
-        return _judge(figures, thresholds)
-    return _all_of(
-        [
-            Verdict(
-                broken=tuple(f"{each.name}: {reason}" for reason in verdict.broken),
-                is_clear=verdict.is_clear,
-                doubts=tuple(f"{each.name}: {doubt}" for doubt in verdict.doubts),
-            )
-            for each in figures.classes
-            for verdict in (_judge(each, thresholds.of_class(each.name)),)
-        ]
-    )
+    reached = [] if reach is None else [_judge_reach(figures, reach)]
+    each = _judge_classes(figures, thresholds) if figures.classes else [_judge(figures, thresholds)]
+    return _all_of([*each, *reached])
+
+
+def _judge_reach(figures: Figures, reach: float) -> Verdict:
+    """Return the verdict on the rate, which was counted and leaves no room for chance."""
+    if figures.sent_share >= reach:
+        return Verdict(broken=(), is_clear=True)
+    sent, asked = figures.sent_share * figures.asked_rate, figures.asked_rate
+    reason = f"sent {sent:,.1f}/s, {_percent(figures.sent_share)} of {asked:,.1f}/s, is below {_percent(reach)}"
+    return Verdict(broken=(reason,), is_clear=True)
+
+
+def _judge_classes(figures: Figures, thresholds: Thresholds) -> list[Verdict]:
+    return [
+        Verdict(
+            broken=tuple(f"{each.name}: {reason}" for reason in verdict.broken),
+            is_clear=verdict.is_clear,
+            doubts=tuple(f"{each.name}: {doubt}" for doubt in verdict.doubts),
+        )
+        for each in figures.classes
+        for verdict in (_judge(each, thresholds.of_class(each.name)),)
+    ]
 
 
 def _all_of(verdicts: Sequence[Verdict]) -> Verdict:

@@ -92,10 +92,11 @@ def test_commands_name_the_rate_in_all_or_of_each_connection(tmp_path: Path) -> 
 def test_ours_alone_is_measured_and_others_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     """If no other tool is installed, only ours has rows, the others have notes, and each request reaches the server."""
     monkeypatch.setattr(shutil, "which", lambda program: None)
-    rates, *freezes = load.run(Options(quick=True))
+    rates, *freezes, limit = load.run(Options(quick=True))
 
     assert ["ours", "ours, uvloop"] == list(rates.rows)
     for freeze in freezes:
         assert ["the truth, by hand", "ours", "ours, uvloop"] == list(freeze.rows)
     assert [0] * 6 == [count for table in (rates, *freezes) for count in table.checks.values()]
+    assert ["ours, 200/s", "ours, uvloop, 200/s", "ours, 2 processes, 200/s"] == list(limit.rows)
     assert [note for note in rates.notes if note.startswith("wrk: skipped")]

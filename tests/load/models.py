@@ -2,9 +2,24 @@
 
 from __future__ import annotations
 
-from ratelimited_executor.load.arrivals import Phase, Schedule
+from ratelimited_executor.load.arrivals import Arrival, Phase, Schedule
 from ratelimited_executor.load.figures import Figures, Measurement
-from ratelimited_executor.load.recording import Ended, LoadRecorder
+from ratelimited_executor.load.recording import LoadOutcome, LoadRecorder
+
+
+def record(
+    recorder: LoadRecorder,
+    *,
+    due: float,
+    ended: float,
+    started: float | None = None,
+    phase: int = 0,
+    class_index: int = 0,
+    lateness: float = 0.0,
+    **outcome,
+) -> None:
+    """Record a request that has ended, with the fields of its outcome."""
+    recorder.add(Arrival(0, due, phase, class_index), started, ended, LoadOutcome(**outcome), lateness)
 
 
 def figures_of(
@@ -16,17 +31,15 @@ def figures_of(
     for number, duration in enumerate(durations):
         due = number / 10
         is_error = number < errors
-        recorder.add(
-            Ended(
-                due=due,
-                phase=0,
-                started=due + lateness,
-                ended=due + duration,
-                lateness=lateness,
-                error=kind if is_error else None,
-                status=None if is_error else 200,
-                received=5,
-            )
+        record(
+            recorder,
+            due=due,
+            started=due + lateness,
+            ended=due + duration,
+            lateness=lateness,
+            error=kind if is_error else None,
+            status=None if is_error else 200,
+            received=5,
         )
     return recorder.figures(seconds=seconds, cpu_share=cpu_share, full_seconds=0.0)
 
@@ -38,7 +51,7 @@ def figures_of_classes(**durations) -> Figures:
     for index, of_class in enumerate(durations.values()):
         for number, duration in enumerate(of_class):
             due = number / 10
-            recorder.add(Ended(due=due, phase=0, started=due, ended=due + duration, class_index=index))
+            record(recorder, due=due, started=due, ended=due + duration, class_index=index)
     return recorder.figures(seconds=seconds, cpu_share=0.1, full_seconds=0.0)
 
 

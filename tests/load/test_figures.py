@@ -9,8 +9,8 @@ import pytest
 from ratelimited_executor.load.arrivals import Phase, Schedule
 from ratelimited_executor.load.durations import Durations
 from ratelimited_executor.load.figures import Measurement, Participant, quantile_of
-from ratelimited_executor.load.recording import NOT_STARTED, Ended, LoadRecorder
-from tests.load.models import figures_of, figures_of_classes, measurement_of
+from ratelimited_executor.load.recording import NOT_STARTED, LoadRecorder
+from tests.load.models import figures_of, figures_of_classes, measurement_of, record
 
 
 def test_durations_are_exact_to_three_digits() -> None:
@@ -53,9 +53,9 @@ def test_recorder_tells_both_durations_and_leaves_the_warm_up_out() -> None:
     """Figures have both durations and requests that never started; requests of the warm-up are left out."""
     phases = [Phase(first=1, last=1, seconds=5, is_measured=False), Phase(first=1, last=1, seconds=10)]
     recorder = LoadRecorder(Schedule(classes={"": phases}))
-    recorder.add(Ended(due=1.0, phase=0, started=1.0, ended=99.0, error="timeout"))
-    recorder.add(Ended(due=5.0, phase=1, started=7.0, ended=7.01, status=200, received=3))
-    recorder.add(Ended(due=6.5, phase=1, started=None, ended=10.0, error=NOT_STARTED))
+    record(recorder, due=1.0, phase=0, started=1.0, ended=99.0, error="timeout")
+    record(recorder, due=5.0, phase=1, started=7.0, ended=7.01, status=200, received=3)
+    record(recorder, due=6.5, phase=1, started=None, ended=10.0, error=NOT_STARTED)
     figures = recorder.figures(seconds=10, cpu_share=0, full_seconds=2)
 
     assert (2, 1, 1) == (figures.count, figures.service_times.count, figures.lateness.count)
@@ -65,6 +65,17 @@ def test_recorder_tells_both_durations_and_leaves_the_warm_up_out() -> None:
     assert [(0, 1, 0), (1, 1, 1)] == [(each.second, each.count, each.error_count) for each in figures.timeline]
     assert [(2, 1)] == [(phase.count, phase.error_count) for phase in figures.phases]
     assert (0.2, 0.1) == (figures.asked_rate, figures.answered_rate)
+    assert (1, 0.5) == (figures.sent_count, figures.sent_share)
+
+
+def test_request_that_is_sent_after_the_load_does_not_count_as_sent_in_time() -> None:
+    """A request that waited for a connection beyond the end of the load is none of those that reach the target rate."""
+    recorder = LoadRecorder(Schedule(classes={"": [Phase(first=1, last=1, seconds=2)]}))
+    record(recorder, due=0.0, started=1.9, ended=2.5)
+    record(recorder, due=1.0, started=2.1, ended=2.6)
+    figures = recorder.figures(seconds=2, cpu_share=0, full_seconds=2)
+
+    assert (2, 1) == (figures.count, figures.sent_count)
 
 
 def test_each_class_has_figures_of_its_own() -> None:
@@ -98,6 +109,7 @@ def test_measurement_with_the_old_names_of_times_is_read() -> None:
     """A file that says ``from_intended`` and ``from_actual`` is read as what it means."""
     written = json.dumps(measurement_of(figures_of_classes(a=[0.1, 0.2], b=[0.3])).to_json())
     old = written.replace('"response_times"', '"from_intended"').replace('"service_times"', '"from_actual"')
+    old = old.replace('"sent_count": 3, ', "")
     assert old != written
     assert json.loads(written) == Measurement.from_json(json.loads(old)).to_json()
 

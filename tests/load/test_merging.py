@@ -11,8 +11,8 @@ from ratelimited_executor.load.arrivals import Arrival, Phase, Schedule
 from ratelimited_executor.load.durations import Durations
 from ratelimited_executor.load.figures import Figures, Measurement
 from ratelimited_executor.load.merging import alone, merge, whole_of
-from ratelimited_executor.load.recording import Ended, LoadRecorder
-from tests.load.models import measurement_of
+from ratelimited_executor.load.recording import LoadRecorder
+from tests.load.models import measurement_of, record
 
 CLASSES = {
     "ordinary": [Phase(first=40, last=40, seconds=2, is_measured=False), Phase(first=40, last=80, seconds=10)],
@@ -26,15 +26,16 @@ def recorded(rank: int, participants: int, *, seconds: float = 10, cuts: bool = 
     recorder = LoadRecorder(schedule)
     for number, arrival in enumerate(schedule.arrivals()):
         if arrival.due < 2 + seconds:
-            recorder.add(ended(arrival, rank))
+            end(recorder, arrival, rank)
         if cuts and number % 50 == 0:
             recorder.cut()
     return recorder.figures(seconds=seconds, cpu_share=0.2 * (rank + 1), full_seconds=float(rank))
 
 
-def ended(arrival: Arrival, rank: int) -> Ended:
-    """Return a request of a participant that has ended."""
-    return Ended(
+def end(recorder: LoadRecorder, arrival: Arrival, rank: int) -> None:
+    """Record a request of a participant."""
+    record(
+        recorder,
         due=arrival.due,
         phase=arrival.phase,
         started=arrival.due + 0.001,
@@ -154,13 +155,14 @@ def checkpoints(rank: int, participants: int, *, until: float) -> list[Figures]:
     for second in range(2, 2 + int(until), 2):
         for arrival in schedule.arrivals():
             if second <= arrival.due < second + 2:
-                recorder.add(ended(arrival, rank))
-        steps = recorder.cut().json_in_steps(seconds=second, cpu_share=1 / second, full_seconds=0.0)
+                end(recorder, arrival, rank)
+        sums = at_the_end(recorder.cut().sums_in_steps())
+        steps = sums.json_in_steps(seconds=second, cpu_share=1 / second, full_seconds=0.0)
         left.append(Figures.from_json(json.loads(json.dumps(at_the_end(steps)))))
     return left
 
 
-def at_the_end(steps) -> object:
+def at_the_end(steps):
     """Return the value that a generator returns."""
     while True:
         try:

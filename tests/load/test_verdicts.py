@@ -175,3 +175,14 @@ def test_comparison_has_rows_of_the_classes_of_both() -> None:
     assert ("worse", "unclear") == tuple(rows[f"{name}: p99 response time"] for name in ("urgent", "ordinary"))
     assert "unclear" == rows["urgent: errors"]
     assert [] == [name for name in rows if name.startswith("gone")]
+
+
+def test_rate_that_was_not_sent_breaks_a_threshold_of_its_own() -> None:
+    """Counted over all classes, and clear whatever the number of requests."""
+    reached = figures_of([0.1] * 10)
+    missed = replace(reached, sent_count=9)
+
+    assert judge(reached, Thresholds(), reach=1.0).is_kept
+    assert judge(missed, Thresholds(), reach=0.9).is_kept
+    verdict = judge(missed, Thresholds(), reach=0.99)
+    assert (("sent 9.0/s, 90 % of 10.0/s, is below 99 %",), True) == (verdict.broken, verdict.is_clear)

@@ -6,6 +6,7 @@ import asyncio
 import json
 import random
 import re
+import signal
 import time
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -15,18 +16,26 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from rich.console import Console
 from rich.text import Text
 
 from ratelimited_executor._core.durations import format_duration
 from ratelimited_executor._core.escapes import int_of_digits, visible
 from ratelimited_executor._core.urls import masked
 from ratelimited_executor.cli.bench.contact import ExchangeError
-from ratelimited_executor.cli.bench.inputs import check_extras, check_output, refuse_http_options, templates_of
+from ratelimited_executor.cli.bench.inputs import (
+    check_extras,
+    check_output,
+    refuse_http_options,
+    templates_of,
+    wires_of,
+)
 from ratelimited_executor.cli.bench.open_load import OpenLoad
 from ratelimited_executor.cli.bench.options import classes_of, search_range_of, settings_of, trial_classes
+from ratelimited_executor.cli.bench.processes import Orders, ShareProcesses
 from ratelimited_executor.cli.bench.rendezvous import Rendezvous
 from ratelimited_executor.cli.bench.search import SearchEndedError, SharedTrials, judged
-from ratelimited_executor.cli.bench.senders import function_sender, http_sender, is_in_threads, kind_of
+from ratelimited_executor.cli.bench.senders import function_sender, is_in_threads, kind_of
 from ratelimited_executor.cli.bench.view import (
     comparison_table,
     failure_text,
@@ -39,12 +48,14 @@ from ratelimited_executor.cli.bench.view import (
     trial_text,
     verdict_text,
 )
+from ratelimited_executor.cli.commands.arguments import loop_factory
 from ratelimited_executor.cli.exits import CommandError, ExitStatus
 from ratelimited_executor.cli.screen import console_of, print_line, screen_of_stderr
 from ratelimited_executor.cli.stopping import Signals, Stop, cancelled_by
 from ratelimited_executor.cli.targets import load_target
 from ratelimited_executor.load.arrivals import Schedule
 from ratelimited_executor.load.comparison import compare
+from ratelimited_executor.load.csv_table import csv_of
 from ratelimited_executor.load.figures import Figures, Measurement
 from ratelimited_executor.load.merging import alone, whole_of
 from ratelimited_executor.load.requests import describe_requests
@@ -53,13 +64,14 @@ from ratelimited_executor.load.verdicts import judge
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-
-    from rich.console import Console
+    from contextlib import AbstractAsyncContextManager
+    from multiprocessing.connection import Connection
 
     from ratelimited_executor.cli.bench.contact import Contact, Meeting
+    from ratelimited_executor.cli.bench.open_load import Live, RequestSender
     from ratelimited_executor.cli.bench.options import BenchOptions
     from ratelimited_executor.cli.bench.search import Played
-    from ratelimited_executor.cli.bench.senders import Sender
+    from ratelimited_executor.cli.bench.wire import Wire
     from ratelimited_executor.load.arrivals import Phase
     from ratelimited_executor.load.merging import Whole
     from ratelimited_executor.load.requests import RequestTemplate
@@ -90,6 +102,23 @@ def run_bench(options: BenchOptions, runner: asyncio.Runner, *, console: Console
     bench = _Bench(options, console)
     with Signals(bench.stop) as signals:
         return runner.run(bench.run(signals))
+
+
+def run_share(rank: int, pipe: Connection, options: BenchOptions) -> None:
+    """Send a share of a load, as the process that has started this one says.
+
+    Args:
+        rank: the rank of this process.
+        pipe: the pipe to the one that has started it.
+        options: the command line, with the connections of this process.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends it to all; the other process passes it on
+    try:
+        bench = _Bench(options, Console(quiet=True))
+        with asyncio.Runner(loop_factory=loop_factory(options.uvloop)) as runner:
+            runner.run(bench.serve(rank, pipe))
+    except CommandError as error:
+        pipe.send(("refused", str(error)))
 
 
 def compare_files(before_path: str, after_path: str, *, console: Console | None = None) -> ExitStatus:
@@ -130,8 +159,10 @@ class _Bench:
         self._classes = {} if options.find_max else classes_of(options)
         self._target: Callable[..., Any] | None = None
         self._templates: list[list[RequestTemplate]] = []
+        self._wires: list[list[Wire]] | None = None  # if our own client can send them all
         if "://" in options.target:
             self._templates = templates_of(options)
+            self._wires = wires_of(self._templates)
         else:
             refuse_http_options(options)
             self._target = _load_function(options.target)
@@ -142,8 +173,12 @@ class _Bench:
             connections=self._connections,
             requests=describe_requests(self._templates) if self._templates else None,
         )
-        check_extras(options)
-        for name, path in (("--json", options.json), ("--html", options.html)):
+        if self._templates and self._wires is None:
+            self._settings["client"] = "aiohttp"
+        if self._connections < options.processes:
+            raise CommandError(f"--connections {self._connections} are too few for --processes {options.processes}")
+        check_extras()
+        for name, path in (("--json", options.json), ("--html", options.html), ("--csv", options.csv)):
             check_output(name, path)
         self._randoms: dict[str, random.Random] = {}  # by the name of the class
         self._begun = datetime.now(UTC).isoformat(timespec="seconds")
@@ -151,43 +186,51 @@ class _Bench:
     async def run(self, signals: Signals) -> ExitStatus:
         """Set up, send, report. A signal during the set-up ends it; after the report, former handlers are restored."""
         signals.attach()
+        if self._options.processes > 1:
+            return await self._spread()
         with cancelled_by(self.stop):
-            sender = self._sender()
-            send = await sender.__aenter__()
+            entered = self._sender()
+            sender = await entered.__aenter__()
         try:
             if self._options.peers is not None:
-                return await self._share(send, self._options.peers)
+                return await self._share(sender, self._options.peers)
             if self._where is not None:
-                return await self._search(self._where, partial(self._play_trial, send))
-            load = self._load(self._schedule(), send, drain=self._options.timeout)
+                return await self._search(self._where, partial(self._play_trial, sender))
+            load = self._load(self._schedule(), sender, drain=self._options.timeout)
             return self._conclude(await self._play(load, label="load"))
         finally:
             signals.close()
-            await sender.__aexit__(None, None, None)
+            await entered.__aexit__(None, None, None)
 
-    def _sender(self) -> Any:
+    def _sender(self) -> AbstractAsyncContextManager[RequestSender]:
+        timeout = self._options.timeout
+        if self._wires is not None:
+            from ratelimited_executor.cli.bench.http_client import http_sender  # noqa: PLC0415  # httptools loads here
+
+            return http_sender(self._wires, timeout=timeout)
         if self._target is None:
-            return http_sender(self._templates, connections=self._connections)
+            from ratelimited_executor.cli.bench.aiohttp_client import aiohttp_sender  # noqa: PLC0415  # aiohttp loads here
+
+            return aiohttp_sender(self._templates, connections=self._connections, timeout=timeout)
         names = [name for name in self._options.rates if name]
-        return function_sender(self._target, connections=self._connections, class_names=names)
+        return function_sender(self._target, connections=self._connections, timeout=timeout, class_names=names)
 
     def _schedule(self, classes: Mapping[str, Sequence[Phase]] | None = None, **share: int) -> Schedule:
         draws = self._draws if self._options.arrivals == "poisson" else None
         return Schedule(classes=self._classes if classes is None else classes, draws=draws, **share)
 
-    def _load(self, schedule: Schedule, send: Sender, *, drain: float) -> OpenLoad:
+    def _load(self, schedule: Schedule, sender: RequestSender, *, drain: float) -> OpenLoad:
         return OpenLoad(
             schedule,
-            send,
+            sender,
             kind_of=kind_of,
             connections=self._connections,
-            timeout=self._options.timeout,
             drain=drain,
             clock=time.perf_counter,
         )
 
     async def _play(self, load: OpenLoad, *, label: str, begin: float | None = None) -> Figures:
-        async with self._shown(load, label):
+        async with self._shown(load.live, label):
             return await load.play(self.stop, begin=begin)
 
     def _draws(self, name: str) -> Callable[[], float]:
@@ -198,12 +241,12 @@ class _Bench:
         return self._randoms[name].random
 
     @asynccontextmanager
-    async def _shown(self, load: OpenLoad, label: str) -> AsyncIterator[None]:
+    async def _shown(self, live: Callable[[], Live | None], label: str) -> AsyncIterator[None]:
         """Show a load while it is sent."""
         if self._options.quiet:
             yield
             return
-        showing = asyncio.create_task(show_live(self._screen, load.live, label=label))
+        showing = asyncio.create_task(show_live(self._screen, live, label=label))
         try:
             yield
         finally:
@@ -212,11 +255,12 @@ class _Bench:
 
     # Sharing.
 
-    async def _share(self, send: Sender, url: str) -> ExitStatus:
+    async def _share(self, sender: RequestSender, url: str) -> ExitStatus:
         """Meet the other participants, and share a load or the trials of a search."""
         own = {"target": masked(self._options.target), "version": version("ratelimited-executor")}
         settings = self._settings | own
-        del settings["connections"]  # each participant may have its own
+        for name in ("connections", "client"):  # each participant may have its own
+            settings.pop(name, None)
         rendezvous = Rendezvous(
             url,
             group=self._options.group or "default",
@@ -230,22 +274,24 @@ class _Bench:
             contact = rendezvous.contact(meeting, seconds=self._seconds)
             async with contact.in_touch():
                 if self._where is not None:
-                    return await self._share_search(send, self._where, contact, meeting)
-                whole = await self._share_load(send, contact, meeting)
+                    return await self._share_search(sender, self._where, contact, meeting)
+                whole = await self._share_load(sender, contact, meeting)
         finally:
             await rendezvous.close()
         return self._conclude(whole.figures, whole)
 
-    async def _share_load(self, send: Sender, contact: Contact, meeting: Meeting) -> Whole:
+    async def _share_load(self, sender: RequestSender, contact: Contact, meeting: Meeting) -> Whole:
         """Send a share, and return the figures of the whole load."""
         schedule = self._schedule(rank=meeting.rank, participants=len(meeting.names))
-        load = self._load(schedule, send, drain=self._options.timeout)
+        load = self._load(schedule, sender, drain=self._options.timeout)
         label = f"share {meeting.rank + 1} of {len(meeting.names)}"
         async with contact.with_checkpoints(load.checkpoint):
             figures = await self._play(load, label=label, begin=meeting.begin)
         return await self._whole_of(figures, contact, meeting, schedule)
 
-    async def _share_search(self, send: Sender, where: SearchRange, contact: Contact, meeting: Meeting) -> ExitStatus:
+    async def _share_search(
+        self, sender: RequestSender, where: SearchRange, contact: Contact, meeting: Meeting
+    ) -> ExitStatus:
         trials = SharedTrials(
             contact,
             meeting,
@@ -258,7 +304,7 @@ class _Bench:
             schedule = self._schedule(
                 trial_classes(self._options, rate), rank=meeting.rank, participants=len(meeting.names)
             )
-            load = self._load(schedule, send, drain=self._trial_drain)
+            load = self._load(schedule, sender, drain=self._trial_drain)
             label = f"{_trial_label(number, rate)}, share {meeting.rank + 1} of {len(meeting.names)}"
             return await trials.play(number, rate, schedule, lambda begin: self._play(load, label=label, begin=begin))
 
@@ -285,6 +331,75 @@ class _Bench:
             return alone(meeting.names[meeting.rank], figures, schedule, reason=str(error))
         return whole_of(meeting.names, shares, exchanged.heard, schedule, checkpoints)
 
+    # Sharing among processes of this machine.
+
+    async def _spread(self) -> ExitStatus:
+        """Share a load or the trials of a search among processes that this one starts."""
+        processes = ShareProcesses(
+            run_share,
+            self._options.processes,
+            arguments=lambda rank: (self._options_of_share(rank),),
+            stop=self.stop,
+            clock=time.perf_counter,
+        )
+        try:
+            with cancelled_by(self.stop):
+                await processes.ready()
+            if self._where is not None:
+                return await self._search(self._where, partial(self._play_spread_trial, processes))
+            whole, _ = await self._play_spread(processes, None, label="load")
+        finally:
+            await processes.close()
+        return self._conclude(whole.figures, whole)
+
+    def _options_of_share(self, rank: int) -> BenchOptions:
+        count = self._options.processes
+        connections = self._connections // count + (rank < self._connections % count)
+        return replace(self._options, connections=connections, json=None, html=None, csv=None, quiet=True)
+
+    async def _play_spread(
+        self, processes: ShareProcesses, rate: float | None, *, label: str
+    ) -> tuple[Whole, dict[int, Figures]]:
+        """Send a load, or a trial of a rate; return its figures, and those of each process by rank."""
+        async with self._shown(processes.live, label):
+            shares, heard = await processes.play(rate)
+        if not shares:
+            raise CommandError("every process ended before it had figures")
+        schedule = self._schedule(self._classes_of(rate), participants=len(processes.names))
+        return whole_of(processes.names, shares, heard, schedule), shares
+
+    async def _play_spread_trial(self, processes: ShareProcesses, number: int, rate: float) -> Played | None:
+        whole, shares = await self._play_spread(processes, rate, label=_trial_label(number, rate))
+        if self.stop.is_ordered:
+            return None
+        if whole.incomplete is not None:
+            raise SearchEndedError(whole.incomplete)
+        measurement = replace(self._measurement(whole.figures), participants=whole.participants)
+        named = [(processes.names[rank], figures) for rank, figures in shares.items()]
+        return judged(rate, measurement, self._options.thresholds, shares=named)
+
+    async def serve(self, rank: int, pipe: Connection) -> None:
+        """Send the share of a rank whenever the process at the other end of a pipe says so, until it says no more."""
+        orders = Orders(pipe, self.stop)
+        async with self._sender() as sender:
+            orders.tell("ready")
+            while (order := await orders.next()) is not None:
+                rate, begin = order
+                schedule = self._schedule(self._classes_of(rate), rank=rank, participants=self._options.processes)
+                drain = self._options.timeout if rate is None else self._trial_drain
+                load = self._load(schedule, sender, drain=drain)
+                telling = asyncio.create_task(orders.tell_live(load.live))
+                try:
+                    figures = await load.play(self.stop, begin=begin)
+                finally:
+                    telling.cancel()
+                    await asyncio.wait({telling})
+                orders.tell("figures", figures.to_json())
+
+    def _classes_of(self, rate: float | None) -> Mapping[str, Sequence[Phase]]:
+        """Return the load of the command line, or of a trial of a rate."""
+        return self._classes if rate is None else trial_classes(self._options, rate)
+
     # Measuring.
 
     def _conclude(self, figures: Figures, whole: Whole | None = None) -> ExitStatus:
@@ -293,14 +408,15 @@ class _Bench:
             measurement = replace(measurement, participants=whole.participants, incomplete=whole.incomplete)
         if self.stop.is_ordered:
             reason = f"it was interrupted after {format_duration(figures.seconds)}"
-            if whole is not None:  # others are not missing only because they had not ended by then
+            if self._options.peers is not None:  # others are not missing only because they had not ended by then
                 reason += "; the other participants continue, unless interrupted as well, and report the whole load"
             measurement = replace(measurement, incomplete=reason)
             self._report(measurement, Text("Interrupted: the figures cover the time until then."))
             return ExitStatus.INTERRUPTED
-        verdict, failure = judge(figures, self._options.thresholds), failure_text(figures)
+        options = self._options
+        verdict, failure = judge(figures, options.thresholds, reach=options.reach), failure_text(figures)
         outcome = [] if failure is None else [failure]
-        if figures.count and not self._options.thresholds.is_empty:
+        if figures.count and not (options.thresholds.is_empty and options.reach is None):
             outcome.append(verdict_text(verdict))
         self._report(measurement, *outcome)
         if not verdict.is_kept or measurement.incomplete is not None or failure is not None:
@@ -331,8 +447,10 @@ class _Bench:
         try:
             if options.json is not None:
                 options.json.write_text(json.dumps(measurement.to_json(), allow_nan=False) + "\n", encoding="utf-8")
+            if options.csv is not None:
+                options.csv.write_text(csv_of(measurement.figures), encoding="utf-8", newline="")
             if options.html is not None:
-                from ratelimited_executor.cli.bench.page import render  # noqa: PLC0415  # plotly loads here
+                from ratelimited_executor.cli.bench.page import render  # noqa: PLC0415  # most loads have no page
 
                 options.html.write_text(render(measurement, [text.plain for text in outcome]), encoding="utf-8")
         except OSError as error:
@@ -348,9 +466,9 @@ class _Bench:
             drain = min(drain, max(_SETTLE_SECONDS_MIN, 2 * p99))
         return drain
 
-    async def _play_trial(self, send: Sender, number: int, rate: float) -> Played | None:
+    async def _play_trial(self, sender: RequestSender, number: int, rate: float) -> Played | None:
         """Play a trial alone; return None if it was interrupted."""
-        load = self._load(self._schedule(trial_classes(self._options, rate)), send, drain=self._trial_drain)
+        load = self._load(self._schedule(trial_classes(self._options, rate)), sender, drain=self._trial_drain)
         figures = await self._play(load, label=_trial_label(number, rate))
         if self.stop.is_ordered:
             return None

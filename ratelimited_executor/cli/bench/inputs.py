@@ -6,6 +6,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
+from ratelimited_executor.cli.bench.wire import wire_of
 from ratelimited_executor.cli.exits import CommandError
 from ratelimited_executor.load.requests import (
     RequestTemplate,
@@ -23,10 +24,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from ratelimited_executor.cli.bench.options import BenchOptions
+    from ratelimited_executor.cli.bench.wire import Wire
 
 T = TypeVar("T")
 
-__all__ = ["check_extras", "check_output", "refuse_http_options", "templates_of"]
+__all__ = ["check_extras", "check_output", "refuse_http_options", "templates_of", "wires_of"]
 
 
 def templates_of(options: BenchOptions) -> list[list[RequestTemplate]]:
@@ -45,6 +47,15 @@ def templates_of(options: BenchOptions) -> list[list[RequestTemplate]]:
         return [templates_of_class(templates, name) for name in names] or [templates]
     except ValueError as error:
         raise CommandError(f"--requests {options.requests}: {error}") from error
+
+
+def wires_of(templates: Sequence[Sequence[RequestTemplate]]) -> list[list[Wire]] | None:
+    """Return the bytes of the requests of each class; None if our own client cannot send all of them."""
+    if find_spec("httptools") is None:
+        return None
+    wires = [[wire_of(each) for each in of_class] for of_class in templates]
+    known = [[each for each in of_class if each is not None] for of_class in wires]
+    return known if known == wires else None
 
 
 def _all_templates_of(options: BenchOptions, names: Sequence[str]) -> list[RequestTemplate]:
@@ -102,18 +113,14 @@ def refuse_http_options(options: BenchOptions) -> None:
             raise CommandError(f"{name} is for URLs: a function makes its requests itself")
 
 
-def check_extras(options: BenchOptions) -> None:
-    """Check that the packages of the extras are installed.
+def check_extras() -> None:
+    """Check that the package of the extra is installed.
 
     Raises:
-        CommandError: if one is missing; names it.
+        CommandError: if it is missing.
     """
-    needed = {"hdrh": ("bench", "hdrhistogram")}
-    if options.html is not None:
-        needed["plotly"] = ("--html", "plotly")
-    for module, (what, name) in needed.items():
-        if find_spec(module) is None:
-            raise CommandError(f"{what} needs {name}: pip install 'ratelimited-executor[load]'")
+    if find_spec("hdrh") is None:
+        raise CommandError("bench needs hdrhistogram: pip install 'ratelimited-executor[load]'")
 
 
 def check_output(name: str, path: Path | None) -> None:

@@ -1,12 +1,13 @@
 """Sends an open load: starts each request when it is due, regardless of the outcome of earlier ones.
 
-The arrivals are computed beforehand and passed to the executor by ``schedule_many(delays=)``, a twentieth of a second
-of them at a time. A rate would not work: it paces starts *by earlier starts*, so a late start, or a wait for a
-connection, would move all later requests and their intended times. Computed due times stay fixed, and each delay is
-computed from the beginning of the load, so errors do not accumulate.
+The arrivals are computed beforehand and passed to the executor by ``schedule_many(delays=)``, a hundred of them at a
+time. A rate would not work: it paces starts *by earlier starts*, so a late start would move all later requests and their
+intended times. Computed due times stay fixed, and each delay is computed from the beginning of the load, so errors do not
+accumulate.
 
-``max_concurrency`` is the number of connections: a request that is due while all are in use waits in the executor. That
-wait is part of its response time, but not of its service time.
+A start is a plain call, of which the kernel makes several in one stretch if several are due. A request that is due while
+as many as there are connections are in flight waits here, first come, first served. That wait is part of its response
+time, but not of its service time.
 """
 
 from __future__ import annotations
@@ -14,22 +15,26 @@ from __future__ import annotations
 import asyncio
 import gc
 import time
+from collections import deque
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from ratelimited_executor import ExecutorManager, Pacing, RateLimitedExecutor
-from ratelimited_executor.load.recording import NOT_STARTED, Ended, LoadRecorder
+from ratelimited_executor.load.recording import NOT_STARTED, LoadOutcome, LoadRecorder
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Callable, Generator
 
     from ratelimited_executor.cli.stopping import Stop
     from ratelimited_executor.load.arrivals import Arrival, Schedule
     from ratelimited_executor.load.figures import Figures
+    from ratelimited_executor.load.recording import LoadSums
 
-__all__ = ["Live", "LoadOutcome", "OpenLoad"]
+__all__ = ["InFlight", "Live", "OpenLoad", "RequestSender"]
 
-# The span of requests scheduled together. With a longer one, the loop would be busy for longer than starts may be late.
+# Requests scheduled together, and the longest span of them. With more, the loop would be busy for longer than starts may
+# be late: each takes four microseconds.
+_SLICE_COUNT: Final = 50
 _SLICE_SECONDS: Final = 0.05
 # How long before its due time a request is scheduled: longer than the loop is ever busy with other work.
 _AHEAD_SECONDS: Final = 0.25
@@ -39,21 +44,47 @@ _TIMER_SECONDS: Final = 0.002
 _STEP_SECONDS: Final = 0.005
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LoadOutcome:
-    """The outcome of a request.
+class InFlight:
+    """A request that was sent and has not ended; times in seconds after the beginning of the load.
+
+    Args:
+        load: the load that it belongs to.
+        arrival: the request.
+        started: when it was sent.
+        lateness: the delay before the start that the tool itself added.
 
     Attributes:
-        error: the kind of its error; None if there was none.
-        sample: the text of the error, or of the response.
-        status: the status of the response; None if there was none.
-        received: bytes of the response body.
+        carrier: whatever its sender needs to give it up.
     """
 
-    error: str | None = None
-    sample: str = ""
-    status: int | None = None
-    received: int = 0
+    __slots__ = ("_load", "arrival", "carrier", "lateness", "started")
+
+    def __init__(self, load: OpenLoad, arrival: Arrival, started: float, lateness: float) -> None:
+        self._load = load
+        self.arrival = arrival
+        self.started = started
+        self.lateness = lateness
+        self.carrier: Any = None
+
+    def age(self) -> float:
+        """Return the seconds since it was sent."""
+        return self._load.now() - self.started
+
+    def end(self, outcome: LoadOutcome) -> None:
+        """Record its outcome; another request may be sent in its place before this returns. To be called once."""
+        self._load.ended(self, outcome)
+
+
+class RequestSender(Protocol):
+    """Sends requests, and enforces their timeout."""
+
+    def start(self, request: InFlight) -> None:
+        """Send a request; its ``end`` is called later, from the event loop. Raises whatever the request cannot be made of."""
+        ...
+
+    def give_up_all(self) -> None:
+        """End all requests in flight as timed out."""
+        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,10 +108,9 @@ class OpenLoad:
 
     Args:
         schedule: the requests.
-        send: sends one request; its errors are classified by ``kind_of``.
-        kind_of: returns the kind of an error.
+        sender: sends them.
+        kind_of: returns the kind of an error that ``sender.start`` raises.
         connections: the maximum number of requests in flight.
-        timeout: seconds after sending at which a request is given up.
         drain: seconds after the last due time during which waiting requests may still start.
         clock: returns monotonic seconds; by default the event loop's clock. That of uvloop has a resolution of
             milliseconds.
@@ -89,27 +119,26 @@ class OpenLoad:
     def __init__(
         self,
         schedule: Schedule,
-        send: Callable[[Arrival], Awaitable[LoadOutcome]],
+        sender: RequestSender,
         *,
         kind_of: Callable[[BaseException], str],
         connections: int,
-        timeout: float,
         drain: float,
         clock: Callable[[], float] | None = None,
     ) -> None:
         phases = schedule.phases
-        self._schedule, self._phases, self._send, self._kind_of = schedule, phases, send, kind_of
-        self._connections, self._timeout, self._drain = connections, timeout, drain
+        self._schedule, self._phases, self._sender, self._kind_of = schedule, phases, sender, kind_of
+        self._connections, self._drain = connections, drain
         self._clock = clock
         self._recorder = LoadRecorder(schedule)
         self._total = sum(phase.seconds for phase in phases)
         self._warm_up = schedule.warm_up
         self._begin = self._cpu_begin = 0.0
-        self._waiting: dict[int, Arrival] = {}  # scheduled and not started, by number
+        self._ahead: dict[int, Arrival] = {}  # scheduled and not due yet, by number
+        self._waiting: deque[Arrival] = deque()  # due, and waiting for a connection
         self._batches: list[Any] = []
-        self._limits: set[asyncio.Timeout] = set()  # of requests in flight
         self._in_flight = 0
-        self._full_since = self._freed_at = 0.0
+        self._full_since = 0.0
         self._full_seconds = 0.0
         self._is_fed = False
         self._change = asyncio.Event()  # a request ended after all were scheduled
@@ -125,14 +154,12 @@ class OpenLoad:
         gc.collect()
         gc.freeze()  # a collection that walks all modules would delay starts
         ordered, insisted = (loop.create_task(event.wait()) for event in (stop.ordered, stop.insisted))
-        insisted.add_done_callback(lambda _: self._give_up_all())
+        insisted.add_done_callback(lambda each: None if each.cancelled() else self._sender.give_up_all())
         self._cpu_begin = time.process_time()
         try:
             async with (
                 ExecutorManager(precision=0) as manager,
-                RateLimitedExecutor(
-                    "bench", pacing=Pacing.ON_TIME, max_concurrency=self._connections, manager=manager
-                ) as executor,
+                RateLimitedExecutor("bench", pacing=Pacing.ON_TIME, manager=manager) as executor,
             ):
                 self._clock = self._clock or loop.time
                 self._begin = self._clock() + _AHEAD_SECONDS if begin is None else begin
@@ -159,26 +186,22 @@ class OpenLoad:
         Returns:
             None if no measured request has ended.
         """
-        seconds = min(self._total, self._now()) - self._warm_up
+        seconds = min(self._total, self.now()) - self._warm_up
         cut = self._recorder.cut()
         if seconds <= 0 or not cut.count:
             return None
-        steps = cut.json_in_steps(seconds=seconds, cpu_share=self._cpu_share(), full_seconds=self._full_seconds)
-        while True:
-            try:
-                next(steps)
-            except StopIteration as done:
-                value: dict[str, Any] = done.value
-                return value
-            await asyncio.sleep(_STEP_SECONDS)
+        times = {"seconds": seconds, "cpu_share": self._cpu_share(), "full_seconds": self._full_seconds}
+        sums: LoadSums = await _in_steps(cut.sums_in_steps())
+        value: dict[str, Any] = await _in_steps(sums.json_in_steps(**times))
+        return value
 
     def _cpu_share(self) -> float:
         """Return the fraction of one core that the process has used since the beginning of the load."""
-        return (time.process_time() - self._cpu_begin) / max(self._now(), _SLICE_SECONDS)
+        return (time.process_time() - self._cpu_begin) / max(self.now(), _SLICE_SECONDS)
 
     def live(self) -> Live:
         """Return a snapshot of the load."""
-        now = self._now()
+        now = self.now()
         position, rate = max(0.0, now), 0.0
         for phase in self._phases:
             if position < phase.seconds:
@@ -191,78 +214,68 @@ class OpenLoad:
             total=self._total,
             rate=rate,
             in_flight=self._in_flight,
-            waiting=sum(arrival.due <= now for arrival in self._waiting.values()),
+            waiting=len(self._waiting),
             ended=self._recorder.ended_count,
             errors=self._recorder.error_count,
             p50=self._recorder.recent(0.5),
             p99=self._recorder.recent(0.99),
         )
 
-    def _now(self) -> float:
+    def now(self) -> float:
         """Return the seconds since the beginning of the load."""
         return 0.0 if self._clock is None else self._clock() - self._begin
 
     async def _feed(self, executor: RateLimitedExecutor) -> None:
         """Schedule the requests shortly before they are due."""
-        together: list[Arrival] = []
-        for arrival in self._schedule.arrivals():
-            if together and arrival.due >= together[0].due + _SLICE_SECONDS:
-                self._hand_over(executor, together)
-                together = []
-            if not together:
-                await asyncio.sleep(max(0.0, arrival.due - _AHEAD_SECONDS - self._now()))
-            together.append(arrival)
-        if together:
+        arrivals = self._schedule.arrivals()
+        first = next(arrivals, None)
+        while first is not None:
+            await asyncio.sleep(max(0.0, first.due - _AHEAD_SECONDS - self.now()))
+            together, until, first = [first], first.due + _SLICE_SECONDS, None
+            for arrival in arrivals:
+                if arrival.due >= until or len(together) == _SLICE_COUNT:
+                    first = arrival
+                    break
+                together.append(arrival)
             self._hand_over(executor, together)
 
     def _hand_over(self, executor: RateLimitedExecutor, together: list[Arrival]) -> None:
         self._batches = [batch for batch in self._batches if not batch.done()]
-        self._waiting.update((arrival.number, arrival) for arrival in together)
-        now = self._now()
-        delays = [max(0.0, arrival.due - now) for arrival in together]
-        self._batches.append(executor.schedule_many(self._start, together, delays=delays))
-
-    async def _start(self, arrival: Arrival) -> None:
-        """Send one request, and record its outcome."""
-        started = self._now()
-        del self._waiting[arrival.number]
-        lateness = max(0.0, started - max(arrival.due, self._freed_at))
-        self._in_flight += 1
-        if self._in_flight == self._connections:
-            self._full_since = started
-        limit = asyncio.timeout(self._timeout)
-        self._limits.add(limit)
-        try:
-            async with limit:
-                outcome = await self._send(arrival)
-        except TimeoutError:
-            outcome = LoadOutcome(error="timeout")
-        except asyncio.CancelledError:
-            raise  # the whole measurement is cancelled
-        except (Exception, SystemExit, KeyboardInterrupt) as error:  # noqa: BLE001  # user code, which may raise anything
-            outcome = LoadOutcome(error=self._kind_of(error), sample=_text_of(error))
-        finally:
-            self._limits.discard(limit)
-            self._release()
-        self._recorder.add(
-            Ended(
-                due=arrival.due,
-                phase=arrival.phase,
-                started=started,
-                ended=self._now(),
-                lateness=lateness,
-                error=outcome.error,
-                sample=outcome.sample,
-                status=outcome.status,
-                received=outcome.received,
-                class_index=arrival.class_index,
-            )
+        self._ahead.update((arrival.number, arrival) for arrival in together)
+        dues = [arrival.due for arrival in together]
+        now = self.now()
+        self._batches.append(
+            executor.schedule_many(self._fall_due, together, delays=[max(0.0, due - now) for due in dues])
         )
 
-    def _release(self) -> None:
-        now = self._now()
+    def _fall_due(self, arrival: Arrival) -> None:
+        """Send a request, or let it wait for a connection."""
+        del self._ahead[arrival.number]
         if self._in_flight == self._connections:
-            self._freed_at = now
+            self._waiting.append(arrival)
+            return
+        now = self.now()
+        self._in_flight += 1
+        if self._in_flight == self._connections:
+            self._full_since = now
+        self._send(arrival, now, max(0.0, now - arrival.due))
+
+    def _send(self, arrival: Arrival, now: float, lateness: float) -> None:
+        request = InFlight(self, arrival, now, lateness)
+        try:
+            self._sender.start(request)
+        except Exception as error:  # noqa: BLE001  # one request that cannot be made is an error like any other
+            outcome = LoadOutcome(self._kind_of(error), str(error))
+            asyncio.get_running_loop().call_soon(self.ended, request, outcome)
+
+    def ended(self, request: InFlight, outcome: LoadOutcome) -> None:
+        """Record the outcome of a request, and send the next one that waits for a connection."""
+        now = self.now()
+        self._recorder.add(request.arrival, request.started, now, outcome, request.lateness)
+        if self._waiting:
+            self._send(self._waiting.popleft(), now, 0.0)
+            return
+        if self._in_flight == self._connections:
             self._full_seconds += max(0.0, now - max(self._full_since, self._warm_up))
         self._in_flight -= 1
         if self._is_fed:
@@ -273,44 +286,32 @@ class OpenLoad:
         self._is_fed = True
         loop = asyncio.get_running_loop()
         deadline = self._total + self._drain
-        timer = loop.call_later(max(0.0, deadline - self._now()) + _TIMER_SECONDS, self._change.set)
+        timer = loop.call_later(max(0.0, deadline - self.now()) + _TIMER_SECONDS, self._change.set)
         ordered.add_done_callback(lambda _: self._change.set())
-        while (self._waiting or self._in_flight) and not ordered.done() and self._now() < deadline:
+        while (self._ahead or self._waiting or self._in_flight) and not ordered.done() and self.now() < deadline:
             self._change.clear()
             await self._change.wait()
         timer.cancel()
-        now = self._now()
+        now = self.now()
         end = min(self._total, now) if ordered.done() else self._total
         for batch in self._batches:
             batch.cancel()
-        for arrival in self._waiting.values():
-            if arrival.due <= now:
-                self._recorder.add(
-                    Ended(
-                        due=arrival.due,
-                        phase=arrival.phase,
-                        started=None,
-                        ended=now,
-                        error=NOT_STARTED,
-                        class_index=arrival.class_index,
-                    )
-                )
+        late = [arrival for arrival in self._ahead.values() if arrival.due <= now]
+        for arrival in (*self._waiting, *late):
+            self._recorder.add(arrival, None, now, LoadOutcome(NOT_STARTED))
         self._waiting.clear()
+        self._ahead.clear()
         while self._in_flight:
             self._change.clear()
             await self._change.wait()
         return max(0.0, end - self._warm_up)
 
-    def _give_up_all(self) -> None:
-        """End all requests in flight as timed out."""
-        loop = asyncio.get_running_loop()
-        for limit in self._limits:
-            if not limit.expired():
-                limit.reschedule(loop.time())
 
-
-def _text_of(error: BaseException) -> str:
-    try:
-        return str(error)
-    except Exception:  # noqa: BLE001  # code of the user
-        return ""
+async def _in_steps(steps: Generator[None, None, Any]) -> Any:
+    """Return the value of a generator, whose steps are short, with pauses in which requests start on time."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as done:
+            return done.value
+        await asyncio.sleep(_STEP_SECONDS)

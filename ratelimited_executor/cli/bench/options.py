@@ -24,6 +24,7 @@ __all__ = [
     "classes_of",
     "read_durations",
     "read_rates",
+    "read_share",
     "read_shares",
     "search_range_of",
     "settings_of",
@@ -69,12 +70,15 @@ class BenchOptions:
     find_max: bool = False
     p99: dict[str, float] = field(default_factory=dict)
     errors: dict[str, float] = field(default_factory=dict)
+    reach: float | None = None
     uvloop: bool = False
     json: Path | None = None
     html: Path | None = None
+    csv: Path | None = None
     peers: str | None = None
     group: str | None = None
     expect: int | None = None
+    processes: int = 1
     quiet: bool = False
 
     @property
@@ -138,6 +142,8 @@ def search_range_of(options: BenchOptions) -> SearchRange:
     _check_sharing(options)
     if options.step is not None:
         raise CommandError("--find-max and --step exclude each other: --find-max chooses its rates itself")
+    if options.reach is not None:
+        raise CommandError("--find-max and --reach exclude each other: a rate that is not reached breaks --p99 anyway")
     if options.duration is not None:
         raise CommandError("--find-max and --for exclude each other: --every says how long each trial lasts")
     rates = _rates(options)
@@ -179,13 +185,21 @@ def settings_of(options: BenchOptions, *, connections: int, requests: str | None
     settings["arrivals"] = options.arrivals + (f", seed {options.seed}" if options.arrivals == "poisson" else "")
     if options.expect is not None:
         settings["participants"] = f"{options.expect:,}"
+    if options.processes > 1:
+        settings["processes"] = f"{options.processes:,}"
     settings["connections"] = f"{connections:,}"
     settings["timeout"] = format_duration(options.timeout)
     if options.p99:
         settings["p99 at most"] = _thresholds_text(options, options.p99, format_duration)
     if options.errors:
-        settings["errors at most"] = _thresholds_text(options, options.errors, lambda share: f"{100 * share:.3g} %")
+        settings["errors at most"] = _thresholds_text(options, options.errors, _percent)
+    if options.reach is not None:
+        settings["reach at least"] = _percent(options.reach)
     return settings
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.3g} %"
 
 
 def _thresholds_text(options: BenchOptions, values: Mapping[str, float], text_of: Callable[[float], str]) -> str:
@@ -214,6 +228,10 @@ def _check_thresholds(options: BenchOptions) -> None:
 def _check_sharing(options: BenchOptions) -> None:
     if options.peers is None and (options.group is not None or options.expect is not None):
         raise CommandError("--group and --expect need --peers: they say who shares the load")
+    if options.peers is not None and options.processes > 1:
+        raise CommandError(
+            "--processes and --peers exclude each other: with --peers, start as many participants yourself"
+        )
     if options.peers is not None and options.expect is None:
         raise CommandError("--peers needs --expect: how many participants share the load")
 
@@ -267,7 +285,7 @@ def read_shares(texts: Iterable[str]) -> dict[str, float]:
     Raises:
         ValueError: if there are two for all or for one class; if a name is invalid, or a fraction is not from 0 to 1.
     """
-    return _read_by_class(texts, _read_share, what="thresholds", unnamed=_UNNAMED_THRESHOLDS)
+    return _read_by_class(texts, read_share, what="thresholds", unnamed=_UNNAMED_THRESHOLDS)
 
 
 def _read_by_class(texts: Iterable[str], read: Callable[[str], T], *, what: str, unnamed: str) -> dict[str, T]:
@@ -310,7 +328,12 @@ def _read_duration(text: str) -> float:
     return seconds
 
 
-def _read_share(text: str) -> float:
+def read_share(text: str) -> float:
+    """Read a fraction such as ``99%`` or ``0.99``.
+
+    Raises:
+        ValueError: if it has another form, or is not from 0 to 1.
+    """
     number, percent, rest = text.strip().partition("%")
     try:
         share = float(number) / (100 if percent else 1)

@@ -3,40 +3,52 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from html import escape
 from itertools import cycle
+from statistics import median
 from typing import TYPE_CHECKING, Any, Final
 
-from ratelimited_executor.cli.bench.tables import tables_of
-from ratelimited_executor.load.verdicts import why_tool_was_limit
-from ratelimited_executor.simulation.report.document import (
-    GREY,
-    alert,
-    axis,
-    document,
-    layout,
-    plot_html,
-    section,
-    table,
+from ratelimited_executor.cli.bench.drawing import (
+    DRAWING_SCRIPT,
+    DRAWING_STYLE,
+    Line,
+    Scale,
+    drawing,
+    linear_scale,
+    log_scale,
 )
+from ratelimited_executor.cli.bench.tables import span, tables_of
+from ratelimited_executor.load.verdicts import why_tool_was_limit
+from ratelimited_executor.simulation.report.document import GREY, alert, document, section, table
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from ratelimited_executor.load.durations import Durations
-    from ratelimited_executor.load.figures import Figures, Measurement
+    from ratelimited_executor.load.figures import Figures, Measurement, SecondFigures
 
 __all__ = ["render"]
 
 _BLUE, _ORANGE, _RED = "#3b76c4", "#e07b2a", "#c8484e"
 _CLASS_COLOURS: Final = ("#5a9e6f", "#8e6bbf", "#b08d2e", "#3fa3a8")
-_CURVE_TICKS: Final = ((1, "0 %"), (2, "50 %"), (10, "90 %"), (100, "99 %"), (1e3, "99.9 %"), (1e4, "99.99 %"))
+_CURVE_TICKS: Final = (
+    (1.0, "0 %"),
+    (2.0, "50 %"),
+    (10.0, "90 %"),
+    (1e2, "99 %"),
+    (1e3, "99.9 %"),
+    (1e4, "99.99 %"),
+    (1e5, "99.999 %"),
+)
 _MILLISECONDS: Final = 1e3
-_DECADES_DETAILED: Final = 3  # an axis of more has labels at the powers of ten alone
+# Of a line, and of one among many: a page of three plots stays below 300 kB.
+_POINTS_MAX: Final = 400
+_POINTS_LEAST: Final = 50
 
 
 def render(measurement: Measurement, outcome: Sequence[str] = ()) -> str:
-    """Return the page; requires plotly, whose JavaScript it includes.
+    """Return the page, of some tens of kilobytes.
 
     Args:
         measurement: what the page shows.
@@ -47,6 +59,7 @@ def render(measurement: Measurement, outcome: Sequence[str] = ()) -> str:
     title = f"Measurement of {measurement.target}"
     limit = why_tool_was_limit(figures)
     body = [
+        DRAWING_STYLE,
         f"<h1>{escape(title)}</h1>",
         f'<p class="lead">{escape(settings)}; begun {escape(measurement.begun)}, version {escape(measurement.version)}</p>',
         "" if limit is None else alert("The load generator was the bottleneck:", f"{limit}."),
@@ -57,11 +70,12 @@ def render(measurement: Measurement, outcome: Sequence[str] = ()) -> str:
             for index, each in enumerate(tables_of(measurement))
         ),
         section("trials", "Trials", _trials_table(measurement.search)) if measurement.search else "",
-        section("time", "Response times over time", plot_html(_time_figure(figures), "time", with_plotly=True)),
-        section("curve", "Durations by percentile", plot_html(_curve_figure(figures), "curve", with_plotly=False)),
-        section("rate", "Requests over time", plot_html(_rate_figure(figures), "rate", with_plotly=False)),
+        section("time", "Response times over time", _time_plot(figures)),
+        section("curve", "Durations by percentile", _curve_plot(figures)),
+        section("rate", "Requests over time", _rate_plot(figures)),
+        DRAWING_SCRIPT,
     ]
-    return document(title, body=body)
+    return document(title, body=body, has_plots=False)
 
 
 def _trials_table(search: dict[str, Any]) -> str:
@@ -79,86 +93,77 @@ def _trials_table(search: dict[str, Any]) -> str:
 # Plots.
 
 
-def _time_figure(figures: Figures) -> dict[str, Any]:
-    seconds = [each.second for each in figures.timeline]
+def _time_plot(figures: Figures) -> str:
+    positions, together = _spans_of(figures.timeline)
     lines = [
-        _line("p50", _BLUE, seconds, [each.p50 * _MILLISECONDS for each in figures.timeline]),
-        _line("p99", _RED, seconds, [each.p99 * _MILLISECONDS for each in figures.timeline]),
-        _line("max", GREY, seconds, [each.most * _MILLISECONDS for each in figures.timeline]),
+        Line(name="p50", colour=_BLUE, values=[_ms(median(each.p50 for each in some)) for some in together]),
+        Line(name="p99", colour=_RED, values=[_ms(max(each.p99 for each in some)) for some in together]),
+        Line(name="max", colour=GREY, values=[_ms(max(each.most for each in some)) for some in together]),
     ]
-    return {"data": lines, "layout": _layout(axis("second of the load"), _log_axis(lines))}
+    return drawing(positions, lines, x=_seconds_scale(figures), y=_ms_scale(lines), text_of=_text_of_ms)
 
 
-def _curve_figure(figures: Figures) -> dict[str, Any]:
+def _rate_plot(figures: Figures) -> str:
+    positions, together = _spans_of(figures.timeline)
+
+    def a_second(count_of: Callable[[SecondFigures], int]) -> list[float]:
+        return [sum(map(count_of, some)) / len(some) for some in together]
+
     lines = [
-        _curve("response time", _RED, figures.response_times),
-        _curve("service time", _BLUE, figures.service_times),
+        Line(name="due", colour=_BLUE, values=a_second(lambda each: each.count)),
+        Line(name="failed", colour=_ORANGE, values=a_second(lambda each: each.error_count)),
+    ]
+    y = linear_scale("requests a second", max((value for line in lines for value in line.values), default=1.0))
+    return drawing(positions, lines, x=_seconds_scale(figures), y=y, text_of=lambda value: f"{value:,.4g}/s")
+
+
+def _spans_of(timeline: Sequence[SecondFigures]) -> tuple[list[tuple[float, str]], list[Sequence[SecondFigures]]]:
+    """Return the place and the name of each point, and its seconds: one, or several in a long load."""
+    size = max(1, math.ceil(len(timeline) / _POINTS_MAX))
+    together = [timeline[first : first + size] for first in range(0, len(timeline), size)]
+    names = [f"second {some[0].second:,}" + (f" to {some[-1].second:,}" if len(some) > 1 else "") for some in together]
+    return [(float(some[0].second), name) for some, name in zip(together, names, strict=True)], together
+
+
+def _seconds_scale(figures: Figures) -> Scale:
+    return linear_scale("second of the load", max((each.second for each in figures.timeline), default=1))
+
+
+def _curve_plot(figures: Figures) -> str:
+    """Return the durations over 1 / (1 - share), which gives each further nine of a percentile the same width."""
+    end = 2.0 * max(10, figures.response_times.count)  # the longest would be at infinity
+    count = max(_POINTS_LEAST, _POINTS_MAX // (1 + len(figures.classes)))
+    shares = [1 - end ** (-number / count) for number in range(count + 1)]
+    populations = [
+        ("response time", _RED, figures.response_times),
+        ("service time", _BLUE, figures.service_times),
         *(
-            _curve(f"{each.name}, response time", colour, each.response_times)
+            (f"{each.name}, response time", colour, each.response_times)
             for each, colour in zip(figures.classes, cycle(_CLASS_COLOURS))  # the colours repeat
         ),
     ]
-    x = axis(
-        "percentile",
-        type="log",
-        tickvals=[tick for tick, _ in _CURVE_TICKS],
-        ticktext=[text for _, text in _CURVE_TICKS],
+    lines = [Line(name=name, colour=colour, values=_curve(shares, each)) for name, colour, each in populations]
+    x = Scale(
+        title="percentile", low=1.0, high=end, ticks=[each for each in _CURVE_TICKS if each[0] <= end], is_log=True
     )
-    return {"data": lines, "layout": _layout(x, _log_axis(lines))}
+    positions = [(1 / (1 - share), f"{100 * share:.6g} %") for share in shares]
+    return drawing(positions, lines, x=x, y=_ms_scale(lines), text_of=_text_of_ms)
 
 
-def _curve(name: str, colour: str, durations: Durations) -> dict[str, Any]:
-    """Return a line over 1 / (1 - share), which gives each further nine of a percentile the same width."""
-    last = 0.5 / max(1, durations.count)  # for the longest duration, since its share of 1 would be at infinity
+def _curve(shares: Sequence[float], durations: Durations) -> list[float]:
+    """Return the milliseconds that each share of some durations does not exceed."""
     points = durations.curve()
-    return _line(
-        name,
-        colour,
-        [1 / max(last, 1 - share) for share, _ in points],
-        [seconds * _MILLISECONDS for _, seconds in points],
-    )
+    reached = [share for share, _ in points]
+    return [_ms(points[min(bisect_left(reached, share), len(points) - 1)][1]) if points else 0.0 for share in shares]
 
 
-def _rate_figure(figures: Figures) -> dict[str, Any]:
-    seconds = [each.second for each in figures.timeline]
-    lines = [
-        _line("due", _BLUE, seconds, [each.count for each in figures.timeline]),
-        _line("failed", _ORANGE, seconds, [each.error_count for each in figures.timeline]),
-    ]
-    y = axis("requests a second", rangemode="tozero")
-    return {"data": lines, "layout": _layout(axis("second of the load"), y)}
+def _ms(seconds: float) -> float:
+    return seconds * _MILLISECONDS
 
 
-def _line(name: str, colour: str, x: Sequence[float], y: Sequence[float]) -> dict[str, Any]:
-    return {
-        "type": "scatter",
-        "mode": "lines",
-        "name": name,
-        "x": list(x),
-        "y": [float(f"{value:.4g}") for value in y],
-        "line": {"color": colour, "width": 1.6},
-    }
+def _text_of_ms(milliseconds: float) -> str:
+    return span(milliseconds / _MILLISECONDS)
 
 
-def _log_axis(lines: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Return an axis with labels at 1, 2, 5, 10 and so on, from the one below all values to the one above them."""
-    values = [value for line in lines for value in line["y"] if value > 0]
-    if not values:
-        return axis("milliseconds")
-    low, high = math.floor(math.log10(min(values))), math.ceil(math.log10(max(values)))
-    steps = (1, 2, 5) if high - low <= _DECADES_DETAILED else (1,)
-    ticks = [float(f"{step}e{power}") for power in range(low, high + 1) for step in steps]
-    first = max((tick for tick in ticks if tick <= min(values)), default=ticks[0])
-    last = min((tick for tick in ticks if tick >= max(values) and tick > first), default=ticks[-1])
-    shown = [tick for tick in ticks if first <= tick <= last]
-    return axis(
-        "milliseconds",
-        type="log",
-        range=[math.log10(first), math.log10(last)],
-        tickvals=shown,
-        ticktext=[f"{tick:,g}" for tick in shown],
-    )
-
-
-def _layout(x: dict[str, Any], y: dict[str, Any]) -> dict[str, Any]:
-    return layout(hovermode="x unified", xaxis=x, yaxis=y)
+def _ms_scale(lines: Iterable[Line]) -> Scale:
+    return log_scale("milliseconds", [value for line in lines for value in line.values])

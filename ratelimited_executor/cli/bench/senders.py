@@ -1,34 +1,39 @@
-"""Senders of requests: an HTTP client, or a function of the user."""
+"""Sends requests by coroutines, such as functions of the user: a task for each."""
 
 from __future__ import annotations
 
 import asyncio
 import errno
 import inspect
+import socket
+import ssl
 import zlib
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final
 
-import aiohttp
-
-from ratelimited_executor.cli.bench.open_load import LoadOutcome
 from ratelimited_executor.cli.contexts import entered, is_context
-from ratelimited_executor.load.requests import fill
+from ratelimited_executor.load.recording import LoadOutcome
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 
+    from ratelimited_executor.cli.bench.open_load import InFlight
     from ratelimited_executor.load.arrivals import Arrival
-    from ratelimited_executor.load.requests import RequestTemplate
 
-__all__ = ["Sender", "function_sender", "http_sender", "is_in_threads", "kind_of"]
+    Send = Callable[[Arrival], Awaitable[LoadOutcome]]
 
-if TYPE_CHECKING:
-    Sender = Callable[[Arrival], Awaitable[LoadOutcome]]
+__all__ = [
+    "HEAD_BYTES",
+    "CoroutineSender",
+    "function_sender",
+    "is_in_threads",
+    "kind_of",
+    "outcome_of_status",
+]
 
+HEAD_BYTES: Final = 1000  # of a bad response, as a sample
 _BAD_STATUS: Final = 400  # from this status on a response is an error
-_HEAD_BYTES: Final = 1000  # of a bad response, as a sample
 _KINDS: Final = {
     errno.ECONNREFUSED: "refused",
     errno.ECONNRESET: "connection broken",
@@ -44,73 +49,82 @@ def kind_of(error: BaseException) -> str:
     """Return the kind of an error in a word or two: its meaning for a request, or else its type."""
     if isinstance(error, TimeoutError):
         return "timeout"
-    if isinstance(error, aiohttp.ClientConnectorDNSError):
+    if isinstance(error, socket.gaierror):
         return "name not found"
-    if isinstance(error, (aiohttp.ClientSSLError, aiohttp.ServerFingerprintMismatch)):
+    if isinstance(error, ssl.SSLError):
         return "tls"
-    if isinstance(error, (_BrokenError, aiohttp.ServerDisconnectedError, aiohttp.ClientPayloadError)):
-        return "connection broken"
     if isinstance(error, OSError):
-        number = error.errno
-        if number is None and isinstance(error, aiohttp.ClientConnectorError):
-            number = error.os_error.errno
-        if number in _KINDS:
-            return _KINDS[number]
+        if error.errno in _KINDS:
+            return _KINDS[error.errno]
+        if error.errno is None and isinstance(error, ConnectionError):  # asyncio's own, such as during a handshake
+            return "connection broken"
     return type(error).__name__
 
 
-class _BrokenError(aiohttp.ClientError):
-    """A connection broke during a request; with this error, aiohttp does not send the request a second time."""
+class CoroutineSender:
+    """Sends each request by a coroutine in a task of its own.
+
+    Args:
+        send: sends one request.
+        timeout: seconds after sending at which a request is given up: it is cancelled, and has ended once it has returned.
+        kind_of: returns the kind of an error that ``send`` raises.
+    """
+
+    def __init__(self, send: Send, *, timeout: float, kind_of: Callable[[BaseException], str] = kind_of) -> None:
+        self._send, self._timeout, self._kind_of = send, timeout, kind_of
+        self._loop = asyncio.get_running_loop()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._limits: set[asyncio.Timeout] = set()  # of requests in flight
+
+    def start(self, request: InFlight) -> None:
+        """Send a request."""
+        task = self._loop.create_task(self._run(request))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _run(self, request: InFlight) -> None:
+        limit = asyncio.timeout(self._timeout)
+        try:
+            async with limit:
+                self._limits.add(limit)
+                outcome = await self._send(request.arrival)
+        except TimeoutError:
+            outcome = LoadOutcome("timeout")
+        except asyncio.CancelledError:
+            raise  # the whole measurement is cancelled
+        except (Exception, SystemExit, KeyboardInterrupt) as error:  # noqa: BLE001  # user code, which may raise anything
+            outcome = LoadOutcome(self._kind_of(error), _message_of(error))
+        finally:
+            self._limits.discard(limit)
+        request.end(outcome)
+
+    def give_up_all(self) -> None:
+        """End all requests in flight as timed out."""
+        for limit in self._limits:
+            if not limit.expired():
+                limit.reschedule(self._loop.time())
 
 
-async def _once(request: aiohttp.ClientRequest, send: aiohttp.ClientHandlerType) -> aiohttp.ClientResponse:
-    """Send a request once, even if its method is idempotent and a reused connection turns out to be broken."""
+def _message_of(error: BaseException) -> str:
     try:
-        return await send(request)
-    except aiohttp.ClientConnectorError:  # never repeated
-        raise
-    except (aiohttp.ClientOSError, aiohttp.ServerDisconnectedError) as error:
-        raise _BrokenError(str(error)) from error
+        return str(error)
+    except Exception:  # noqa: BLE001  # code of the user
+        return ""
 
 
-@asynccontextmanager
-async def http_sender(templates: Sequence[Sequence[RequestTemplate]], *, connections: int) -> AsyncIterator[Sender]:
-    """Yield a sender that uses the templates of a class in turn, without following redirects or keeping cookies."""
-    connector = aiohttp.TCPConnector(limit=connections, ttl_dns_cache=None)
-    async with aiohttp.ClientSession(
-        connector=connector,
-        cookie_jar=aiohttp.DummyCookieJar(),
-        timeout=aiohttp.ClientTimeout(total=None, sock_connect=None),
-        auto_decompress=False,
-        middlewares=(_once,),
-    ) as session:
+def outcome_of_status(status: int, received: int, head: bytes) -> LoadOutcome:
+    """Return the outcome of a response.
 
-        async def send(arrival: Arrival) -> LoadOutcome:
-            of_class = templates[arrival.class_index]
-            template = of_class[arrival.turn % len(of_class)]
-            body = None if template.body is None else fill(template.body, arrival.number).encode()
-            url = fill(template.url, arrival.number)
-            async with session.request(
-                template.method, url, headers=template.headers, data=body, allow_redirects=False
-            ) as answer:
-                received, head = 0, b""
-                async for chunk in answer.content.iter_any():
-                    received += len(chunk)
-                    if answer.status >= _BAD_STATUS and len(head) < _HEAD_BYTES:
-                        head += chunk[:_HEAD_BYTES]
-                if answer.status < _BAD_STATUS:
-                    return LoadOutcome(status=answer.status, received=received)
-                error = f"status {answer.status}"
-                return LoadOutcome(error=error, sample=_text_of(head), status=answer.status, received=received)
-
-        yield send
-
-
-def _text_of(head: bytes) -> str:
-    """Return the text at the beginning of a response body, which may be compressed."""
+    Args:
+        status: its status.
+        received: bytes of its body.
+        head: the beginning of its body, which may be compressed.
+    """
+    if status < _BAD_STATUS:
+        return LoadOutcome(None, "", status, received)
     with suppress(zlib.error):
-        head = zlib.decompressobj(wbits=47).decompress(head, _HEAD_BYTES)  # gzip or zlib
-    return head.decode(errors="replace")
+        head = zlib.decompressobj(wbits=47).decompress(head, HEAD_BYTES)  # gzip or zlib
+    return LoadOutcome(f"status {status}", head[:HEAD_BYTES].decode(errors="replace"), status, received)
 
 
 def is_in_threads(target: Callable[..., Any]) -> bool:
@@ -120,8 +134,8 @@ def is_in_threads(target: Callable[..., Any]) -> bool:
 
 @asynccontextmanager
 async def function_sender(
-    target: Callable[..., Any], *, connections: int, class_names: Sequence[str] = ()
-) -> AsyncIterator[Sender]:
+    target: Callable[..., Any], *, connections: int, timeout: float, class_names: Sequence[str] = ()
+) -> AsyncIterator[CoroutineSender]:
     """Yield a sender that calls a function with the number of the request and, with classes, the name of its class.
 
     A function with fewer parameters gets fewer arguments. A context manager is entered first, and its value is the function.
@@ -131,7 +145,7 @@ async def function_sender(
     """
     async with entered(target) as function:
         with _threads_for(function, connections) as threads:
-            yield _caller(function, threads, class_names)
+            yield CoroutineSender(_caller(function, threads, class_names), timeout=timeout)
 
 
 class _Threads:
@@ -152,7 +166,7 @@ def _threads_for(function: Callable[..., Any], connections: int) -> _Threads:
     return _Threads(connections if is_in_threads(function) else 0)
 
 
-def _caller(function: Callable[..., Any], threads: ThreadPoolExecutor | None, class_names: Sequence[str]) -> Sender:
+def _caller(function: Callable[..., Any], threads: ThreadPoolExecutor | None, class_names: Sequence[str]) -> Send:
     argument_count = next(
         count for count in ((2, 1, 0) if class_names else (1, 0)) if not count or _takes(function, count)
     )

@@ -58,6 +58,7 @@ def _requests(figures: Figures) -> TextTable:
     rows = [
         ("requests", f"{figures.count:,} in {format_duration(figures.seconds)}"),
         ("target rate", f"{figures.asked_rate:,.1f}/s"),
+        ("sent within that time", f"{figures.sent_share * figures.asked_rate:,.1f}/s ({figures.sent_share:.1%})"),
         ("throughput without errors", f"{figures.answered_rate:,.1f}/s"),
         (ERRORS, f"{figures.error_count:,} ({100 * figures.error_share:.3g} %)"),
         *((f"  {visible(kind)}", f"{count:,}") for kind, count in figures.errors.items()),

@@ -49,16 +49,18 @@ _STYLES: Final = {"better": "bold green", "worse": "bold red"}
 # Live.
 
 
-async def show_live(console: Console, live: Callable[[], Live], *, label: str) -> None:
-    """Show a load until cancelled: redrawn on a terminal, otherwise a line at intervals."""
+async def show_live(console: Console, live: Callable[[], Live | None], *, label: str) -> None:
+    """Show a load until cancelled, as soon as there is a snapshot: redrawn on a terminal, otherwise a line at intervals."""
     if not console.is_terminal:
         while True:
             await asyncio.sleep(_LINE_SECONDS)
-            console.print(_line(live(), label), soft_wrap=True)
+            if (now := live()) is not None:
+                console.print(_line(now, label), soft_wrap=True)
     with LiveDisplay(Text(label), console=console, auto_refresh=False, transient=True) as display:
         while True:
             await asyncio.sleep(_DRAW_SECONDS)
-            display.update(_panel(live(), label), refresh=True)
+            if (now := live()) is not None:
+                display.update(_panel(now, label), refresh=True)
 
 
 def _line(live: Live, label: str) -> Text:

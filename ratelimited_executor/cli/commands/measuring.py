@@ -36,6 +36,13 @@ def _shares(_: click.Context, __: click.Parameter, texts: tuple[str, ...]) -> di
     return read_argument(read_shares, texts)
 
 
+def _share(_: click.Context, __: click.Parameter, text: str | None) -> float | None:
+    """Read a fraction such as 99%."""
+    from ratelimited_executor.cli.bench.options import read_share  # noqa: PLC0415  # other commands do without
+
+    return None if text is None else read_argument(read_share, text)
+
+
 def _headers(_: click.Context, __: click.Parameter, texts: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
     """Read Name: value."""
     from ratelimited_executor.load.requests import parse_header  # noqa: PLC0415  # other commands do without
@@ -112,8 +119,20 @@ class _TargetOrCommand(click.Group):
     "--errors", multiple=True, callback=_shares, metavar="[CLASS=]FRACTION",
     help="The threshold for the fraction of failed requests: 1%, 0.01, urgent=0.1%; repeatable.",
 )  # fmt: skip
+@click.option(
+    "--reach", callback=_share, metavar="FRACTION",
+    help="The threshold for the fraction of the target rate that is sent: 99%, 0.99.",
+)  # fmt: skip
 @click.option("--json", type=click.Path(path_type=Path), metavar="FILE", help="Write the figures, for `bench compare`.")
+@click.option(
+    "--csv", type=click.Path(path_type=Path), metavar="FILE",
+    help="Write a table of the load, its phases, classes and seconds.",
+)  # fmt: skip
 @click.option("--html", type=click.Path(path_type=Path), metavar="FILE", help="Write a page with plots.")
+@click.option(
+    "--processes", type=click.IntRange(1, 1000), default=1, show_default=True, metavar="N",
+    help="Share the load among so many processes of this machine, and report the whole.",
+)  # fmt: skip
 @click.option(
     "--peers", metavar="URL",
     help="Share the load with other processes, coordinated through this Redis: redis://host:6379/0 (extra redis).",
@@ -130,7 +149,7 @@ def bench(targets: tuple[str, ...], **options: Any) -> None:
     TARGET is a URL, or module:function or file.py:function, sync or async, or a context manager that yields one. In a URL and a
     body, {n} is the number of the request, and {class} the name of its class.
 
-    Exit status: 0 measured, and --p99 and --errors kept; 1 not kept, no rate held, nothing succeeded, or a part of a shared
+    Exit status: 0 measured, and --p99, --errors and --reach kept; 1 not kept, no rate held, nothing succeeded, or a part of a shared
     load is missing; 2 bad usage; 130 interrupted.
     """
     from ratelimited_executor.cli.bench.command import run_bench  # noqa: PLC0415  # aiohttp loads here

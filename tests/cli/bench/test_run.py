@@ -7,13 +7,13 @@ import random
 
 import pytest
 
-from ratelimited_executor.cli.bench.open_load import OpenLoad, LoadOutcome
-from ratelimited_executor.cli.bench.senders import kind_of
+from ratelimited_executor.cli.bench.open_load import OpenLoad
+from ratelimited_executor.cli.bench.senders import CoroutineSender, kind_of
 from ratelimited_executor.cli.stopping import Stop, StopReason
 from ratelimited_executor.load.arrivals import Arrival, Phase, Schedule
 from ratelimited_executor.load.figures import Figures
 from ratelimited_executor.load.merging import merge
-from ratelimited_executor.load.recording import NOT_STARTED
+from ratelimited_executor.load.recording import NOT_STARTED, LoadOutcome
 
 
 def load(send, *phases: Phase, draws=None, rank: int = 0, participants: int = 1, **more) -> OpenLoad:
@@ -22,7 +22,8 @@ def load(send, *phases: Phase, draws=None, rank: int = 0, participants: int = 1,
 
 
 def load_of(schedule: Schedule, send, *, connections: int = 100, timeout: float = 30, drain: float = 30) -> OpenLoad:
-    return OpenLoad(schedule, send, kind_of=kind_of, connections=connections, timeout=timeout, drain=drain)
+    sender = CoroutineSender(send, timeout=timeout)
+    return OpenLoad(schedule, sender, kind_of=kind_of, connections=connections, drain=drain)
 
 
 def constant(rate: float, seconds: float, **more) -> Phase:

@@ -23,7 +23,7 @@ from ratelimited_executor.cli.stopping import Stop, StopReason
 from ratelimited_executor.load.arrivals import Phase, Schedule
 from ratelimited_executor.load.figures import Figures
 from ratelimited_executor.load.merging import Whole, whole_of
-from ratelimited_executor.load.recording import Ended, LoadRecorder
+from ratelimited_executor.load.recording import LoadOutcome, LoadRecorder
 from ratelimited_executor.load.search import Found, SearchRange, Trial, decide
 from ratelimited_executor.load.verdicts import Thresholds
 from tests.cli.bench.service import served
@@ -114,9 +114,7 @@ class Participant:
         for arrival in schedule.arrivals():
             error = "busy" if has_failed and arrival.number % 2 else None
             due = arrival.due
-            recorder.add(
-                Ended(due=due, phase=0, started=due, ended=due + 0.1 + lateness, lateness=lateness, error=error)
-            )
+            recorder.add(arrival, due, due + 0.1 + lateness, LoadOutcome(error), lateness)
         return recorder.figures(seconds=1.0, cpu_share=0.1, full_seconds=0.0)
 
 

@@ -128,23 +128,6 @@ def test_failure_of_all_requests_is_told_with_its_reason() -> None:
     assert "No request was sent." == failure_text(figures_of([])).plain
 
 
-@pytest.mark.parametrize(
-    ("durations", "labels"),
-    [
-        ([0.013, 0.024], ["10", "20", "50"]),
-        ([0.02, 0.02], ["20", "50"]),
-        ([0.0009, 0.012], ["0.5", "1", "2", "5", "10", "20"]),
-        ([0.0009, 12.0], ["0.1", "1", "10", "100", "1,000", "10,000", "100,000"]),
-    ],
-)
-def test_axis_of_durations_has_labels_around_the_values(durations, labels) -> None:
-    """However close together they are: an axis without numbers cannot be read."""
-    page = render(measurement_of(figures_of(durations * 10)))
-    axes = re.findall(r'"ticktext": ?(\[[^]]*\])', page)
-
-    assert labels in [json.loads(axis) for axis in axes]
-
-
 def test_page_has_the_outcome() -> None:
     """Escaped."""
     assert '<p class="outcome">Not kept: &lt;b&gt;</p>' in render(measurement_of(figures_of([0.1])), ["Not kept: <b>"])
