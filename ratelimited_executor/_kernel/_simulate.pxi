@@ -40,6 +40,7 @@ cdef double read_other(object clock) except? -1:
 
 cdef double SMALLEST_SECONDS = 1e-6  # as in ``_core/histogram.py``
 cdef size_t GATHER_COUNT = 2000
+cdef double HOUR_SECONDS = 3600.0
 
 
 @cython.final
@@ -74,6 +75,10 @@ cdef class Meter:
         cdef double value
         for value in other.step:
             self.step.push_back(value - least if value > least else 0.0)
+
+    def adopt(self, histogram):
+        self.forget()
+        self.found = histogram
 
     def forget(self):
         self.step.clear()
@@ -458,6 +463,16 @@ def draw_arrivals(JobFields self, keys, chance, *, durations=None, priority=0):
         arrival.luck = chance.random()
         found.append(arrival)
     return found
+
+
+def random_times(double begin, double end, double most, draw, rates, double start):
+    cdef double time = begin - log(1.0 - <double>draw()) / most
+    cdef list times = []
+    while time < end:
+        if rates is None or <double>draw() * most < <double>rates[<Py_ssize_t>floor((start + time) / HOUR_SECONDS) % 24]:
+            times.append(time)
+        time -= log(1.0 - <double>draw()) / most
+    return times
 
 
 # What follows from them.

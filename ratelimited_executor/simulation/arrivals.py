@@ -11,16 +11,17 @@ from operator import add
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 from ratelimited_executor._core.durations import seconds_of
+from ratelimited_executor._kernel.choice import two_bodies
 from ratelimited_executor._runtime.arguments import number_of
 from ratelimited_executor.simulation.limits import ARRIVALS_PER_SECOND_MAX, RECORDED_MAX, check_most
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from ratelimited_executor._core.durations import DurationLike
     from ratelimited_executor.simulation.recordings import Recording
 
-__all__ = ["Arrivals", "Daily", "Poisson", "Recorded", "Regular"]
+__all__ = ["Arrivals", "Daily", "Poisson", "Recorded", "Regular", "random_times"]
 
 V = TypeVar("V")
 
@@ -88,10 +89,7 @@ class Poisson(_Endless):
 
     def between(self, begin: float, end: float, chance: random.Random) -> list[float]:
         """Draw the gaps."""
-        times, time, draw, rate, log = [], begin, chance.random, self._rate, math.log
-        while (time := time - log(1.0 - draw()) / rate) < end:  # expovariate() takes twice as long
-            times.append(time)
-        return times
+        return random_times(begin, end, self._rate, chance.random, None, 0.0)
 
     def __repr__(self) -> str:
         return f"Poisson({self._rate:g})"
@@ -125,11 +123,7 @@ class Daily(_Endless):
 
     def between(self, begin: float, end: float, chance: random.Random) -> list[float]:
         """Draw gaps at the rate of the busiest hour, and drop the surplus in other hours (thinning)."""
-        times, time, draw, most, log = [], begin, chance.random, self._most, math.log
-        while (time := time - log(1.0 - draw()) / most) < end:  # expovariate() takes twice as long
-            if draw() * most < self._rates[int((self._start + time) // _HOUR_SECONDS) % 24]:
-                times.append(time)
-        return times
+        return random_times(begin, end, self._most, chance.random, self._rates, self._start)
 
     def starting_at(self, start: float) -> Daily:
         """Return the same arrivals for a simulation that begins at an epoch time."""
@@ -137,6 +131,27 @@ class Daily(_Endless):
 
     def __repr__(self) -> str:
         return f"Daily({dict(enumerate(self._rates))})"
+
+
+@two_bodies
+def random_times(
+    begin: float, end: float, most: float, draw: Callable[[], float], rates: Sequence[float] | None, start: float
+) -> list[float]:
+    """Draw independent times in [begin, end).
+
+    Args:
+        begin: seconds since the start of the simulation.
+        end: likewise.
+        most: the largest rate, a second.
+        draw: draws a number in [0, 1).
+        rates: the rate in each hour of the day; None if it is always the largest.
+        start: epoch seconds at which the simulation begins.
+    """
+    times, time, log = [], begin, math.log
+    while (time := time - log(1.0 - draw()) / most) < end:  # expovariate() takes twice as long
+        if rates is None or draw() * most < rates[int((start + time) // _HOUR_SECONDS) % 24]:
+            times.append(time)
+    return times
 
 
 class Recorded:

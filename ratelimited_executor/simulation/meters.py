@@ -11,9 +11,9 @@ from ratelimited_executor._kernel.choice import two_bodies, used_there
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-__all__ = ["GROWTH", "Meter", "StepQuantiles", "new_histogram"]
+__all__ = ["GATHER_COUNT", "GROWTH", "Meter", "StepQuantiles", "new_histogram"]
 
-_GATHER_COUNT: Final = 2000
+GATHER_COUNT: Final = 2000
 GROWTH: Final = 1.001  # of the buckets in the histogram of a run
 
 
@@ -95,7 +95,7 @@ class Meter:
         )
         self._gathered += values
         values.clear()
-        if len(self._gathered) > _GATHER_COUNT:
+        if len(self._gathered) > GATHER_COUNT:
             self._count()
         return found
 
@@ -104,6 +104,11 @@ class Meter:
         """The values of the whole run, except those of the current step."""
         self._count()
         return self._counted
+
+    def adopt(self, histogram: DurationHistogram) -> None:
+        """Replace all values by those that were counted elsewhere."""
+        self.forget()
+        self._counted = histogram
 
     def forget(self) -> None:
         """Forget all values of the run."""

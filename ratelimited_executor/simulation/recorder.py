@@ -10,113 +10,21 @@ import math
 from collections import Counter
 from dataclasses import asdict
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, Final
 
 from ratelimited_executor._core.durations import format_duration
+from ratelimited_executor.simulation.accounts import Account, Tally, window_of_evenness
 from ratelimited_executor.simulation.database import as_json
 from ratelimited_executor.simulation.meters import new_histogram
-from ratelimited_executor.simulation.summary import ExecutorSummary, PopulationSummary, Quantiles, Summary
+from ratelimited_executor.simulation.summary import PopulationSummary, Quantiles, Summary
 
 if TYPE_CHECKING:
-    from ratelimited_executor._core.histogram import DurationHistogram
     from ratelimited_executor.simulation.database import RunDatabase
     from ratelimited_executor.simulation.simulation import ArrivalSource, Simulation
 
 __all__ = ["Recorder"]
 
 _AGE_SECONDS: Final = 3600.0  # between two measurements of the ages of all keys
-_DONE: Final = 3  # the index of the jobs done in a tally
-_EVEN_SECONDS: Final = 600.0  # the window in which jobs are counted for the evenness of the throughput; at least a step
-
-
-class _Tally(NamedTuple):
-    """The counts of an executor, in total or in a step."""
-
-    enqueued: int = 0
-    started: int = 0
-    retried: int = 0
-    done: int = 0
-    failed: int = 0
-    cancelled: int = 0
-    expired: int = 0
-    dropped: int = 0
-
-
-class _Account:
-    """The counts of an executor, or of all of them together, step by step."""
-
-    def __init__(self) -> None:
-        self.tally: tuple[int, ...] = _Tally()
-        self.before: tuple[int, ...] = self.tally  # the counts of a warm-up
-        self.executing = 0
-        self.pending = 0
-        self.refused = 0
-        self.workers = 0  # at the end of the last step
-        self._depth_most = 0
-        self._pending_most = 0
-        self._depth_seconds = 0.0  # the integral of the queue depth over time, from samples
-        self._holding_seconds = 0.0  # the integral of the number of held permits
-        self._window_done = 0
-        self._window_count = 0
-        self._window_sum = 0.0
-        self._window_squares = 0.0
-
-    def add_look(self, *, depth: int, holding: int, seconds: float) -> None:
-        """Add a sample that stands for a number of seconds."""
-        self._holding_seconds += holding * seconds
-        self._depth_seconds += depth * seconds
-        self._depth_most = max(self._depth_most, depth)
-
-    def add(self, tally: tuple[int, ...], *, executing: int, depth: int, pending: int) -> None:
-        """Add a step, at whose end the counts are those of ``tally``."""
-        self._window_done += tally[_DONE] - self.tally[_DONE]
-        self.tally, self.executing, self.pending = tally, executing, pending
-        self._depth_most = max(self._depth_most, depth)
-        self._pending_most = max(self._pending_most, pending)
-
-    def end_windows(self, count: int) -> None:
-        """End a window for the evenness of the throughput, and the skipped ones after it, in which nothing was done."""
-        self._window_count += count
-        self._window_sum += self._window_done
-        self._window_squares += self._window_done**2
-        self._window_done = 0
-
-    def after(self) -> Self:
-        """Return an account that begins where this one ends."""
-        account = type(self)()
-        account.tally = account.before = self.tally
-        account.executing, account.pending, account.workers = self.executing, self.pending, self.workers
-        return account
-
-    def sum_up(self, seconds: float, start_delay: DurationHistogram, executing_seconds: float) -> ExecutorSummary:
-        """Sum up all steps.
-
-        Args:
-            seconds: the length of all steps.
-            start_delay: the lateness of starts.
-            executing_seconds: the total running time of coroutines.
-        """
-        tally = _Tally(*map(int.__sub__, self.tally, self.before))
-        evenness = None
-        if self._window_count and self._window_squares:
-            evenness = self._window_sum**2 / (self._window_count * self._window_squares)
-        return ExecutorSummary(
-            enqueued=tally.enqueued,
-            started=tally.started,
-            retried=tally.retried,
-            done=tally.done,
-            failed=tally.failed,
-            other=tally.cancelled + tally.expired + tally.dropped,
-            refused=self.refused,
-            executing=self.executing,
-            pending=self.pending,
-            queue_depth_most=self._depth_most,
-            queue_depth_mean=self._depth_seconds / seconds if seconds else 0.0,
-            pending_most=self._pending_most,
-            executing_mean=(executing_seconds + self._holding_seconds) / seconds if seconds else 0.0,
-            start_delay=Quantiles.of(start_delay),
-            evenness=evenness,
-        )
 
 
 class Recorder:
@@ -128,6 +36,10 @@ class Recorder:
         step: seconds over which values are summed up.
         keeps_samples: True if every single value is written.
         writes_from: seconds since the start before which nothing is written, because the database already has it.
+
+    Attributes:
+        accounts: the counts of each executor.
+        total: the counts of all executors together.
     """
 
     def __init__(
@@ -144,15 +56,14 @@ class Recorder:
         self._keeps_samples = keeps_samples
         self._writes_from = writes_from
         self._step = step
-        self._accounts: dict[ArrivalSource, _Account] = {}  # of executors
-        self._total = _Account()
+        self.accounts: dict[ArrivalSource, Account] = {}
+        self.total = Account()
         self._begin = 0.0  # seconds since the start from which on all is measured: the end of the warm-up
         self._running_before: dict[ArrivalSource, float] = {}  # running time of the executors in the warm-up
-        self._worker_cost = 0.0
         self._counters: Counter[tuple[str, str]] = Counter()  # of the whole run, by population and metric
         self._time = 0.0
         self._next_age = _AGE_SECONDS
-        self._window_seconds = step * math.ceil(_EVEN_SECONDS / step)
+        self._window_seconds = window_of_evenness(step)
         self._next_window = self._window_seconds
         simulation._on_source = self._add_source
         for source in simulation.sources:
@@ -161,7 +72,7 @@ class Recorder:
     @property
     def is_idle(self) -> bool:
         """True if no job runs, no due job waits, and none can fall due unnoticed."""
-        for source in self._accounts:
+        for source in self.accounts:
             observed = source.observer.observed
             _, running, waiting = observed.counts()
             if running or observed.ready_count or (waiting and observed.is_stopped):  # it is not woken for due jobs
@@ -171,7 +82,7 @@ class Recorder:
     @property
     def is_done(self) -> bool:
         """True if no job runs and no job waits, due or not."""
-        for source in self._accounts:
+        for source in self.accounts:
             observed = source.observer.observed
             _, running, waiting = observed.counts()
             if running or waiting or observed.is_drawing:
@@ -181,11 +92,11 @@ class Recorder:
     @property
     def ended_at(self) -> float:
         """Loop time at which the last job that takes time ended."""
-        return max((source.observer.ended_at for source in self._accounts), default=-math.inf)
+        return max((source.observer.ended_at for source in self.accounts), default=-math.inf)
 
     def jobs(self) -> int:
         """Count the jobs that had ended by the end of the last step."""
-        return sum(self._total.tally[3:])
+        return sum(self.total.tally[3:])
 
     @property
     def next_age(self) -> float:
@@ -197,13 +108,13 @@ class Recorder:
         """Sample the number of due jobs and held permits now, for a number of seconds."""
         now = self._simulation.now
         total_depth = total_holding = 0
-        for source, account in self._accounts.items():
+        for source, account in self.accounts.items():
             observed = source.observer.observed
             depth, holding = observed.due_count(now), observed.held_count
             account.add_look(depth=depth, holding=holding, seconds=seconds)
             total_depth += depth
             total_holding += holding
-        self._total.add_look(depth=total_depth, holding=total_holding, seconds=seconds)
+        self.total.add_look(depth=total_depth, holding=total_holding, seconds=seconds)
 
     def take(self, time: float) -> None:
         """End a step now; ``time`` is the current time in seconds since the start."""
@@ -212,11 +123,7 @@ class Recorder:
         if time >= self._next_age:
             self._next_age = (time // _AGE_SECONDS + 1) * _AGE_SECONDS
             self._measure_ages()
-        if time >= self._next_window:
-            windows = int((time - self._next_window) // self._window_seconds) + 1
-            self._next_window += windows * self._window_seconds
-            for account in (*self._accounts.values(), self._total):
-                account.end_windows(windows)
+        self.end_step(time)
         add = self._database.add
         for source in self._simulation.sources:
             meters = source.meters
@@ -229,6 +136,14 @@ class Recorder:
                 quantiles = meter.take()
                 if quantiles is not None and is_written:
                     add("quantiles", (time, source.number, meter.metric, *quantiles))
+
+    def end_step(self, time: float) -> None:
+        """End a step at a time: a window for the evenness may have passed."""
+        if time >= self._next_window:
+            windows = int((time - self._next_window) // self._window_seconds) + 1
+            self._next_window += windows * self._window_seconds
+            for account in (*self.accounts.values(), self.total):
+                account.end_windows(windows)
         self._time = time
 
     def check(self) -> None:
@@ -247,10 +162,9 @@ class Recorder:
     def forget(self) -> None:
         """Forget what was measured so far, at the end of a step: it was a warm-up. What is written stays."""
         self._begin = self._time
-        self._worker_cost = 0.0
         self._counters.clear()
-        self._accounts = {source: account.after() for source, account in self._accounts.items()}
-        self._total = self._total.after()
+        self.accounts = {source: account.after(self._time) for source, account in self.accounts.items()}
+        self.total = self.total.after(self._time)
         for source in self._simulation.sources:
             for meter in source.meters.values():
                 meter.forget()
@@ -281,7 +195,7 @@ class Recorder:
         """Return the figures of all measurements."""
         executors = {}
         delays, all_seconds = new_histogram(), 0.0
-        for source, account in self._accounts.items():
+        for source, account in self.accounts.items():
             histogram = source.meters["start_delay"].histogram
             delays.merge(histogram)
             seconds = source.observer.running_seconds() - self._running_before.get(source, 0.0)
@@ -292,7 +206,7 @@ class Recorder:
             for source in self._simulation.sources
             if source.kind == "population"
         }
-        total = self._total.sum_up(self._time - self._begin, delays, all_seconds)
+        total = self.total.sum_up(self._time - self._begin, delays, all_seconds)
         return Summary(
             seconds=self._time - self._begin,
             executors=executors,
@@ -305,7 +219,10 @@ class Recorder:
                 for source in self._simulation.sources
                 if source.kind == "job"
             },
-            worker_cost=self._worker_cost,
+            worker_cost=sum(
+                source.worker_price * account.worker_seconds(self._time) / 3600
+                for source, account in self.accounts.items()
+            ),
         )
 
     def figures(self) -> dict[str, Any]:
@@ -327,8 +244,8 @@ class Recorder:
     def _add_source(self, source: ArrivalSource) -> None:
         self._database.add("source", (source.number, source.kind, source.name, as_json(source.details())))
         if source.kind == "executor":
-            account = self._accounts[source] = _Account()
-            account.workers = source.subject.max_concurrency or 0
+            account = self.accounts[source] = Account()
+            account.set_workers(source.subject.max_concurrency or 0, self._simulation.now)
         if self._keeps_samples:
             simulation = self._simulation
             for meter in source.meters.values():  # the key of a job is known only when it is called, after its start
@@ -346,14 +263,12 @@ class Recorder:
                 self._database.add("sample", (now, source, "sync_delay", _written(key), max(0.0, value - period)))
 
     def _take_executors(self, time: float, *, is_written: bool) -> None:
-        total: tuple[int, ...] = _Tally()
+        total: tuple[int, ...] = Tally()
         total_executing = total_depth = total_pending = 0
         refusals = self._simulation.refused
-        for source, account in self._accounts.items():
+        for source, account in self.accounts.items():
             observed = source.observer.observed
-            if source.worker_price:
-                self._worker_cost += source.worker_price * account.workers * (time - self._time) / 3600
-                account.workers = source.subject.max_concurrency or 0
+            account.set_workers(source.subject.max_concurrency or 0, time)
             tally, executing, pending = observed.counts()
             depth = observed.due_count(time)
             if is_written and (executing or depth or tally != account.tally):
@@ -364,14 +279,14 @@ class Recorder:
             account.add(tally, executing=executing, depth=depth, pending=pending)
             if refusals and (refused := refusals.pop(source.subject, 0)):
                 account.refused += refused
-                self._total.refused += refused
+                self.total.refused += refused
                 if is_written:
                     self._database.add("counter", (time, source.number, "refused_jobs", refused))
             total = tuple(map(int.__add__, total, tally))
             total_executing += executing
             total_depth += depth
             total_pending += pending
-        self._total.add(total, executing=total_executing, depth=total_depth, pending=total_pending)
+        self.total.add(total, executing=total_executing, depth=total_depth, pending=total_pending)
 
     def _measure_ages(self) -> None:
         now = self._simulation.now

@@ -21,12 +21,12 @@ from ratelimited_executor.testing.clock import DEFAULT_START_WALL
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from ratelimited_executor._core.durations import DurationLike
     from ratelimited_executor.simulation.summary import Summary
 
-__all__ = ["RunProgress", "RunResult", "simulate"]
+__all__ = ["RunInProgress", "RunProgress", "RunResult", "end_of_step", "looks", "simulate", "span_of"]
 
 _DAY_SECONDS: Final = 86_400.0
 _PROGRESS_SECONDS: Final = 0.1  # between two reports
@@ -94,6 +94,23 @@ class RunResult:
         return self.summary.seconds / self.wall_seconds if self.wall_seconds else 0.0
 
 
+def span_of(
+    scenario: Scenario, *, days: float | None, step: DurationLike, warm_up: DurationLike
+) -> tuple[float, float, float]:
+    """Return the seconds of a run, of its steps and of its warm-up, for arguments as of :func:`simulate`."""
+    total = number_of("days", scenario.days if days is None else days) * _DAY_SECONDS
+    if not 0 < total < math.inf:
+        raise ValueError(f"days must be > 0 and finite, got {scenario.days if days is None else days!r}")
+    check_most("days", total / _DAY_SECONDS, DAYS_MAX, "days")
+    width = seconds_of("step", step)
+    if width < STEP_SECONDS_MIN:
+        raise ValueError(f"step must be at least {STEP_SECONDS_MIN} s, got {step!r}")
+    warm = math.ceil(delay_of("warm_up", warm_up) / width) * width
+    if warm >= total:
+        raise ValueError(f"warm_up must be shorter than the run, {format_duration(total)}, got {warm_up!r}")
+    return total, width, warm
+
+
 def simulate(
     scenario: Scenario,
     *,
@@ -134,16 +151,7 @@ def simulate(
     """
     if not isinstance(scenario, Scenario):
         raise TypeError(f"scenario must be an object of a subclass of Scenario, such as MyScenario(), got {scenario!r}")
-    total = number_of("days", scenario.days if days is None else days) * _DAY_SECONDS
-    if not 0 < total < math.inf:
-        raise ValueError(f"days must be > 0 and finite, got {scenario.days if days is None else days!r}")
-    check_most("days", total / _DAY_SECONDS, DAYS_MAX, "days")
-    width = seconds_of("step", step)
-    if width < STEP_SECONDS_MIN:
-        raise ValueError(f"step must be at least {STEP_SECONDS_MIN} s, got {step!r}")
-    warm = math.ceil(delay_of("warm_up", warm_up) / width) * width
-    if warm >= total:
-        raise ValueError(f"warm_up must be shorter than the run, {format_duration(total)}, got {warm_up!r}")
+    total, width, warm = span_of(scenario, days=days, step=step, warm_up=warm_up)
     if isinstance(seed, bool) or not isinstance(seed, int):
         raise TypeError(f"seed must be an integer, got {seed!r}")
     if not 0 <= seed < 2**63:
@@ -163,12 +171,42 @@ def simulate(
         "is_sampled": int(samples),
         **({"warm_up": warm} if warm else {}),
     }
-    run = _Run(scenario, properties, total=total, warm_up=warm, until_done=until_done, on_progress=on_progress)
+    run = RunInProgress(scenario, properties, total=total, warm_up=warm, until_done=until_done, on_progress=on_progress)
     return run.go(database, resume=resume)
 
 
-class _Run:
-    """One run in progress."""
+def end_of_step(time: float, step: float, total: float) -> float:
+    """Return when the step that begins at a time ends."""
+    return min(total, (math.floor(time / step + 1e-9) + 1) * step)
+
+
+def looks(begin: float, end: float, step: float, total: float) -> Iterator[tuple[float, float]]:
+    """Yield the moments in (begin, end] at which queue depth is sampled, and the seconds that each stands for.
+
+    A sample at the end of each minute would always see jobs that arrive by the minute. The moments follow Weyl's
+    additive recurrence with the golden ratio, which is more even than random moments.
+    """
+    cell = min(_LOOK_SECONDS, step)
+    number = math.floor(begin / cell)
+    while number * cell < end:
+        seconds = min(cell, total - number * cell)
+        moment = number * cell + (number + 1) * _GOLDEN % 1 * seconds
+        if begin < moment <= end:
+            yield moment, seconds
+        number += 1
+
+
+class RunInProgress:
+    """One run in progress.
+
+    Args:
+        scenario: the scenario.
+        properties: the properties of the run, as the database has them.
+        total: seconds to simulate.
+        warm_up: seconds that the summary leaves out, in whole steps.
+        until_done: True to stop once nothing is left to do.
+        on_progress: as of :func:`simulate`.
+    """
 
     def __init__(
         self,
@@ -200,8 +238,7 @@ class _Run:
         """Run it, from the start or from where it was interrupted."""
         if resume and path is None:
             raise ValueError("resume needs database=, the file of the run that was interrupted")
-        properties = self._properties
-        simulation = Simulation(seed=properties["seed"], start=properties["start"], interval=self._scenario.interval)
+        simulation = self._simulation()
         try:
             database = RunDatabase(path, is_new=not resume)
         except BaseException:
@@ -211,20 +248,34 @@ class _Run:
             if resume:
                 self._check(database.properties())
                 database.forget_after(self._writes_from)
-            recorder = Recorder(
-                simulation,
-                database,
-                step=self._properties["step"],
-                keeps_samples=bool(self._properties["is_sampled"]),
-                writes_from=self._writes_from,
-            )
-            return self._run(simulation, recorder, database)
+            return self._run(simulation, self._recorder(simulation, database), database)
         finally:
             simulation.close()
             database.close()
             if path is not None and not resume and not self._is_set_up:
                 for file in run_files(path):  # the run has not begun: leave no file behind
                     file.unlink(missing_ok=True)
+
+    def into(self, database: RunDatabase) -> RunResult:
+        """Run it from the start, and write into an open database."""
+        simulation = self._simulation()
+        try:
+            return self._run(simulation, self._recorder(simulation, database), database)
+        finally:
+            simulation.close()
+
+    def _simulation(self) -> Simulation:
+        properties = self._properties
+        return Simulation(seed=properties["seed"], start=properties["start"], interval=self._scenario.interval)
+
+    def _recorder(self, simulation: Simulation, database: RunDatabase) -> Recorder:
+        return Recorder(
+            simulation,
+            database,
+            step=self._properties["step"],
+            keeps_samples=bool(self._properties["is_sampled"]),
+            writes_from=self._writes_from,
+        )
 
     def _run(self, simulation: Simulation, recorder: Recorder, database: RunDatabase) -> RunResult:
         status, is_through, wall_seconds = "failed", False, 0.0
@@ -274,7 +325,7 @@ class _Run:
         end = 0.0
         while end < self._total:
             begin = end
-            end = min(self._total, (math.floor(end / step + 1e-9) + 1) * step)
+            end = end_of_step(end, step, self._total)
             upcoming = loop.next_time()
             is_idle = begin > 0 and upcoming > end and recorder.is_idle
             if is_idle:  # no event for a while: skip to the step before the next one
@@ -313,20 +364,10 @@ class _Run:
         return True
 
     def _look(self, simulation: Simulation, recorder: Recorder, begin: float, end: float) -> None:
-        """Let time pass, with a sample in each minute at a quasi-random moment.
-
-        A sample at the end of each minute would always see jobs that arrive by the minute. The moments follow Weyl's
-        additive recurrence with the golden ratio, which is more even than random moments.
-        """
-        cell = min(_LOOK_SECONDS, self._properties["step"])
-        number = math.floor(begin / cell)
-        while number * cell < end:
-            seconds = min(cell, self._total - number * cell)
-            moment = number * cell + (number + 1) * _GOLDEN % 1 * seconds
-            if begin < moment <= end:
-                simulation.run_until(moment)
-                recorder.look(seconds)
-            number += 1
+        """Let time pass, with a sample in each minute at a quasi-random moment."""
+        for moment, seconds in looks(begin, end, self._properties["step"], self._total):
+            simulation.run_until(moment)
+            recorder.look(seconds)
 
     def _report(self, seconds: float) -> bool:
         """Report the progress; return True if the run is to stop."""

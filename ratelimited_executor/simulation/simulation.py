@@ -20,15 +20,9 @@ from ratelimited_executor._runtime.arguments import callable_of, count_of, delay
 from ratelimited_executor._runtime.life.executor import ExecutorManager
 from ratelimited_executor.exceptions import BacklogFullError
 from ratelimited_executor.peers.static import StaticPeers
-from ratelimited_executor.simulation.arrivals import Daily, Recorded
-from ratelimited_executor.simulation.jobs import (
-    NOT_RECORDED,
-    RECORDED,
-    AsRecorded,
-    Job,
-    JobFailedError,
-    distribution_of,
-)
+from ratelimited_executor.simulation.arrivals import Daily
+from ratelimited_executor.simulation.feeds import CHUNK_SECONDS, Feed
+from ratelimited_executor.simulation.jobs import RECORDED, AsRecorded, Job, JobFailedError, distribution_of
 from ratelimited_executor.simulation.limits import JOBS_MAX, NODES_MAX, check_most
 from ratelimited_executor.simulation.loop import SimulationLoop
 from ratelimited_executor.simulation.meters import Meter
@@ -51,7 +45,6 @@ if TYPE_CHECKING:
 
 __all__ = ["ArrivalSource", "Nodes", "Scenario", "Simulation"]
 
-_CHUNK_SECONDS: Final = 60.0  # the span of arrivals scheduled at a time; later ones are not pending
 _WARNING_COUNT_MAX: Final = 100
 _OUTAGE_SECONDS: Final = 30.0  # after which a call to a service that is down gives up
 
@@ -344,22 +337,18 @@ class Simulation:
         Raises:
             ValueError: if ``keys`` is empty; if the job needs recorded durations, and the arrivals have none.
         """
-        recorded = None
-        if isinstance(job, Job) and job.is_recorded:
-            if not (isinstance(arrivals, Recorded) and arrivals.has_durations):
-                raise ValueError(NOT_RECORDED)
-            recorded = arrivals
         if isinstance(arrivals, Daily):
             arrivals = arrivals.starting_at(self.loop.clock.wall() - self.now)
-        chosen = None if keys is None else list(keys)
-        if chosen is not None and not chosen:
-            raise ValueError("keys must contain at least one key, got none")
-        count = 0
         nodes = executor.executors if isinstance(executor, Nodes) else (executor,)
         name = f"{getattr(job, '__name__', 'calls')} on {nodes[0].name}"
         when, which, work = (self.stream(f"{what} of {name}") for what in ("times", "keys", "jobs"))
-        priority = options.get("priority", 0)
-        call, options = self._call_of(job, options)
+        feed = Feed(arrivals, job, keys, options.get("priority", 0), (when, which, work))
+        self._begin_feed(feed, executor, options)
+
+    def _begin_feed(self, feed: Feed, executor: RateLimitedExecutor | Nodes, options: dict[str, Any]) -> None:
+        """Let the jobs of a feed arrive from now on."""
+        nodes = executor.executors if isinstance(executor, Nodes) else (executor,)
+        call, options = self._call_of(feed.job, options)
         is_bounded = not self._bounded.isdisjoint(nodes)
 
         def offer(item: Any) -> None:
@@ -367,7 +356,6 @@ class Simulation:
             self._offer(executor, call, item, **{**options, **told})
 
         def hand_over() -> None:
-            nonlocal count
             begin = self.now
             check_most(
                 f"what waits for {nodes[0].name} after {format_duration(begin)}",
@@ -375,25 +363,17 @@ class Simulation:
                 JOBS_MAX,
                 "jobs (give it a larger rate, or max_pending)",
             )
-            times = arrivals.between(begin, begin + _CHUNK_SECONDS, when)
-            if times:
-                found: Sequence[Any] | None = arrivals.keys_between(begin, begin + _CHUNK_SECONDS)
-                if chosen is not None:
-                    found = which.choices(chosen, k=len(times))
-                elif found is None:
-                    found = range(count, count + len(times))
-                count += len(times)
-                if isinstance(job, Job):
-                    durations = None if recorded is None else recorded.durations_between(begin, begin + _CHUNK_SECONDS)
-                    found = job._drawn(found, work, durations=durations, priority=priority)
-                    job._waits.expect(times, found)
+            if times := feed.times(begin):
+                items = feed.items(begin, len(times))
+                if isinstance(feed.job, Job):
+                    feed.job._waits.expect(times, items)
                 if not is_bounded:
-                    executor.schedule_many(call, found, delays=[time - begin for time in times], **options)
+                    executor.schedule_many(call, items, delays=[time - begin for time in times], **options)
                 else:  # jobs scheduled ahead would take the room of waiting jobs
-                    for time, item in zip(times, found, strict=True):
+                    for time, item in zip(times, items, strict=True):
                         self.loop.push(time, offer, item)
-            if begin + _CHUNK_SECONDS < arrivals.end:
-                self.loop.call_at(begin + _CHUNK_SECONDS, hand_over)
+            if begin + CHUNK_SECONDS < feed.arrivals.end:
+                self.loop.call_at(begin + CHUNK_SECONDS, hand_over)
 
         self.loop.call_soon(hand_over)
 

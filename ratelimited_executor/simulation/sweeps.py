@@ -15,19 +15,24 @@ import os
 import pickle
 import signal
 import sys
+import threading
 from collections import defaultdict
 from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
+from multiprocessing.connection import wait as wait_for
 from pathlib import Path
 from statistics import NormalDist, fmean, stdev
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from ratelimited_executor._core.durations import format_duration
-from ratelimited_executor._runtime.arguments import callable_of, count_of, number_of
+from ratelimited_executor._runtime.arguments import callable_of, count_of, flag_of, number_of
 from ratelimited_executor.simulation.database import as_json
 from ratelimited_executor.simulation.limits import SEEDS_MAX, check_most
 from ratelimited_executor.simulation.runs import simulate
+from ratelimited_executor.simulation.shortcut.check import checked_run
+from ratelimited_executor.simulation.shortcut.rules import NoShortcutError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -110,6 +115,9 @@ class SweepRun:
         figures: what was measured, by name; durations in seconds.
         is_kept: True if every objective was kept.
         digest: identifies the scenario with these settings.
+        checked_count: how many of its starts were computed by the shortcut and held against those of the executor; 0 if the
+            executor ran it all.
+        obstacle: why the shortcut was not used; empty if it was, or was not wanted.
     """
 
     settings: dict[str, Any]
@@ -117,6 +125,8 @@ class SweepRun:
     figures: dict[str, float]
     is_kept: bool
     digest: str
+    checked_count: int = 0
+    obstacle: str = ""
 
 
 @dataclass(slots=True)
@@ -228,6 +238,22 @@ class Sweep:
         return any(name.startswith(_WORST) for name in self._names())
 
     @property
+    def shortcut(self) -> str:
+        """How the figures were made, in a sentence: by the shortcut, by the executor, and why."""
+        runs = [run for each in self.configurations for run in each.runs.values()]
+        checked = [run.checked_count for run in runs if run.checked_count]
+        obstacles = sorted({run.obstacle for run in runs if run.obstacle})
+        why = f", as {'; '.join(obstacles)}" if obstacles else ""
+        if not checked:
+            return f"All runs are those of the executor{why}."
+        span = f"{min(checked):,}" if min(checked) == max(checked) else f"{min(checked):,} to {max(checked):,}"
+        which = "All runs" if len(checked) == len(runs) else f"{len(checked):,} of {len(runs):,} runs"
+        rest = "" if len(checked) == len(runs) else f" The others are those of the executor{why}."
+        return (
+            f"{which} are by the shortcut; the first {span} starts of each were equal to those of the executor.{rest}"
+        )
+
+    @property
     def cheapest(self) -> Configuration | None:
         """The choice to make: the cheapest that kept every objective in every run, whatever is given; None if none did.
 
@@ -308,6 +334,7 @@ def sweep(
     precision: float | None = None,
     figure: str | None = None,
     processes: int | None = None,
+    shortcut: bool = True,
     results: str | os.PathLike[str] | None = None,
     on_run: Callable[[int, int, SweepRun], object] | None = None,
     should_stop: Callable[[], bool] | None = None,
@@ -329,6 +356,8 @@ def sweep(
             more runs, from five on, until half the width of its interval is that small.
         figure: the name of the figure by which configurations are compared, as in ``Sweep.figures``; None for the first.
         processes: how many run at a time; None for one on each core.
+        shortcut: True to compute the starts of a simple scenario without an executor, with the same figures; the first
+            starts of each run are held against those of the executor. Where it does not apply, the executor runs.
         results: a file to which each run is added; runs that it holds already are not repeated.
         on_run: called after each run, with the number of runs so far, the number planned, and the run.
         should_stop: asked several times a second; True stops the sweep, and the runs that have not ended.
@@ -336,6 +365,7 @@ def sweep(
     Raises:
         TypeError: if an argument has a wrong type.
         ValueError: if an argument is out of range; if there is no such figure; if the file holds runs of another scenario.
+        ShortcutError: if the executor does something else than the shortcut; names the first difference.
         Exception: any error of the scenario, with a note that names the settings and the seed.
     """
     callable_of("make", make)
@@ -362,7 +392,7 @@ def sweep(
     for each in found.configurations:
         each.runs.update(file.take(each.settings, made[str(each)]))
     workers = processes if processes is None else count_of("processes", processes, least=1)
-    with closing(file), _pool(workers, make, options) as run:
+    with closing(file), _pool(workers, make, options, flag_of("shortcut", shortcut)) as run:
         found.is_complete = _run_all(found, count, first_seed, precision, run, file, on_run, should_stop or bool)
     first = found.configurations[0]
     shown = first if found.cheapest is None else found.counterpart(first, found.cheapest)
@@ -425,7 +455,7 @@ def _is_vague(found: Sweep, each: Configuration, precision: float) -> bool:
 
 # In the processes.
 
-_work: tuple[Event, Callable[..., Scenario], dict[str, Any]]
+_work: tuple[Event, Callable[..., Scenario], dict[str, Any], bool]
 
 
 def _begin_worker(*work: Any) -> None:
@@ -434,19 +464,36 @@ def _begin_worker(*work: Any) -> None:
     _work = work
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    if (parent := multiprocessing.parent_process()) is not None:
+        threading.Thread(target=_end_with, args=(parent.sentinel,), name="end with the parent", daemon=True).start()
+
+
+def _end_with(sentinel: int) -> None:
+    """End this process once its parent has ended: killed, that says nothing, and the pool would wait for more for ever."""
+    wait_for([sentinel])
+    os._exit(1)
 
 
 def _run_one(settings: dict[str, Any], seed: int) -> SweepRun:
     """Run the scenario once."""
-    stop, make, options = _work
+    stop, make, options, may_shorten = _work
 
     def on_progress(_: RunProgress) -> bool:
         return stop.is_set()
 
+    checked, obstacle = None, ""
     try:
         scenario = make(**settings)
         digest = _digest(scenario)
-        summary = simulate(scenario, seed=seed, on_progress=on_progress, **options).summary
+        if may_shorten:
+            try:
+                checked = checked_run(partial(make, **settings), seed=seed, **options)
+            except NoShortcutError as error:
+                obstacle = str(error)
+        if checked is None:
+            summary = simulate(scenario, seed=seed, on_progress=on_progress, **options).summary
+        else:
+            summary = checked.summary
     except Exception as error:
         note = f"in the run with {Configuration(settings)}, seed {seed}"
         try:
@@ -461,17 +508,19 @@ def _run_one(settings: dict[str, Any], seed: int) -> SweepRun:
         figures=figures_of(summary),
         is_kept=summary.is_objective_kept,
         digest=digest,
+        checked_count=0 if checked is None else checked.job_count,
+        obstacle=obstacle,
     )
 
 
 @contextmanager
 def _pool(
-    processes: int | None, make: Callable[..., Scenario], options: dict[str, Any]
+    processes: int | None, make: Callable[..., Scenario], options: dict[str, Any], may_shorten: bool
 ) -> Iterator[Callable[[dict[str, Any], int], Future[SweepRun]]]:
     """Yield a function that starts a run in a process; at the end runs that have not ended are stopped."""
     context = multiprocessing.get_context("fork" if sys.platform == "linux" else "spawn")
     stop = context.Event()
-    pool = ProcessPoolExecutor(processes or _core_count(), context, _begin_worker, (stop, make, options))
+    pool = ProcessPoolExecutor(processes or _core_count(), context, _begin_worker, (stop, make, options, may_shorten))
     try:
         yield lambda settings, seed: pool.submit(_run_one, settings, seed)
     finally:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from ratelimited_executor.simulation.chances import Arriving
     from ratelimited_executor.simulation.meters import Meter
 
-__all__ = ["KEY_COUNT_MAX", "Objective", "Waits"]
+__all__ = ["KEY_COUNT_MAX", "Objective", "ObjectiveRecord", "Waits", "end_of_period"]
 
 KEY_COUNT_MAX: Final = 1000  # of a kind with more keys, no waits by key are kept
 _TINY: Final = 1e-12  # 99.9 / 100 * 1000 is rounded to more than 999
@@ -65,18 +65,34 @@ class Objective:
         return f"Objective(within={self.within:g}, percent={self.percent:g}, each={self.each:g})"
 
 
+def end_of_period(time: float, each: float) -> float:
+    """Return when the period of a time ends."""
+    return (math.floor(time / each) + 1) * each
+
+
 @dataclass(slots=True)
-class _Record:
-    """An objective, and how it was kept so far."""
+class ObjectiveRecord:
+    """An objective, and how it was kept so far.
+
+    Attributes:
+        objective: the objective.
+        current: the waits in the current period.
+        end: the end of that period, in seconds since the start.
+        periods: the number of periods that have ended, and in which jobs started.
+        missed: how many of these missed the objective.
+        worst: the largest percentile of a period.
+        expected: due times and jobs that may not have started.
+        looked_count: how many of these there were after the last look.
+    """
 
     objective: Objective
     current: DurationHistogram
-    end: float  # of the current period, in seconds since the start
-    periods: int = 0  # that have ended, and in which jobs started
-    missed: int = 0  # of these
-    worst: float = 0.0  # the largest percentile of a period
-    expected: list[tuple[float, Arriving]] = field(default_factory=list)  # due times and jobs that may not have started
-    looked_count: int = 0  # of these after the last look
+    end: float
+    periods: int = 0
+    missed: int = 0
+    worst: float = 0.0
+    expected: list[tuple[float, Arriving]] = field(default_factory=list)
+    looked_count: int = 0
 
     def expect(self, dues: Iterable[float], arrivals: Iterable[Arriving]) -> None:
         """Record that jobs are due at some times; of those that have started most are forgotten."""
@@ -97,10 +113,15 @@ class _Record:
 
     def end_period(self, time: float) -> None:
         """End the current period, and begin the one of a time."""
-        each = self.objective.each
         self.count_late(time)
-        self.end = (math.floor(time / each) + 1) * each
+        self.end = end_of_period(time, self.objective.each)
         self.periods, self.missed, self.worst = self._with_current()
+        self.current = new_histogram()
+
+    def forget(self) -> None:
+        """Forget the periods so far."""
+        self.periods = self.missed = 0
+        self.worst = 0.0
         self.current = new_histogram()
 
     def sum_up(self) -> ObjectiveSummary:
@@ -131,6 +152,10 @@ class Waits(WaitFields):
         meter: collects the waits of all jobs of the kind.
         new_meter: makes the meter of a priority.
         objectives: what is to be kept.
+
+    Attributes:
+        records: how each objective was kept so far.
+        priorities: the priorities by which waits are kept, if there are several.
     """
 
     def __init__(self, meter: Meter, new_meter: Callable[[int], Meter], objectives: Sequence[Objective]) -> None:
@@ -138,19 +163,19 @@ class Waits(WaitFields):
         self._new_meter = new_meter
         self._first_priority: int | None = None
         self._by_priority: dict[int, Meter] = {}
-        self._records = [_Record(each, new_histogram(), each.each) for each in objectives]
+        self.records: Final = [ObjectiveRecord(each, new_histogram(), each.each) for each in objectives]
         self._recent: dict[Any, list[float]] | None = defaultdict(list)  # by key, since they were last counted
         self._by_key: dict[Any, DurationHistogram] = {}
 
     def expect(self, dues: Iterable[float], arrivals: Sequence[Arriving]) -> None:
         """Record that jobs of the kind are due at some times, in seconds since the start, whether they ever start or not."""
-        for record in self._records:
+        for record in self.records:
             record.expect(dues, arrivals)
 
     @property
     def least_period(self) -> float:
         """The shortest period of an objective, in seconds; infinity without objectives."""
-        return min((each.objective.each for each in self._records), default=math.inf)
+        return min((each.objective.each for each in self.records), default=math.inf)
 
     def note_priority(self, priority: int) -> None:
         """Record that jobs of a priority arrive; once there are two, their waits are kept by priority."""
@@ -174,10 +199,14 @@ class Waits(WaitFields):
 
     def end_step(self, time: float) -> None:
         """Count the waits of a step that ends now, before the meter forgets them."""
-        for record in self._records:
+        for record in self.records:
             record.current.add_sorted(sorted(self._meter.values))
             if time >= record.end:
                 record.end_period(time)
+        self.count_keys()
+
+    def count_keys(self) -> None:
+        """Count the waits of each key in a step that ends now."""
         recent = self._recent
         if not recent:
             return
@@ -193,10 +222,8 @@ class Waits(WaitFields):
 
     def forget(self) -> None:
         """Forget all waits: what was measured was a warm-up. The meters are forgotten by whoever has made them."""
-        for record in self._records:
-            record.periods = record.missed = 0
-            record.worst = 0.0
-            record.current = new_histogram()
+        for record in self.records:
+            record.forget()
         self._by_key.clear()
 
     def sum_up(self, time: float, execution_time: DurationHistogram, price: float) -> JobSummary:
@@ -207,7 +234,7 @@ class Waits(WaitFields):
             execution_time: the durations of the jobs.
             price: that of an attempt.
         """
-        for record in self._records:
+        for record in self.records:
             record.count_late(time)
         return JobSummary(
             wait=Quantiles.of(self._meter.histogram),
@@ -216,6 +243,6 @@ class Waits(WaitFields):
                 priority: Quantiles.of(meter.histogram) for priority, meter in sorted(self._by_priority.items())
             },
             wait_by_key={key: Quantiles.of(found) for key, found in self._by_key.items()},
-            objectives=tuple(record.sum_up() for record in self._records),
+            objectives=tuple(record.sum_up() for record in self.records),
             cost=price * execution_time.total,
         )

@@ -1010,7 +1010,7 @@ def test_memory_does_not_grow_with_the_length_of_a_run(tmp_path, each_step, monk
         tracemalloc.stop()
         return found[0]
 
-    monkeypatch.setattr("ratelimited_executor.simulation.meters._GATHER_COUNT", 100)  # else it takes days to fill up
+    monkeypatch.setattr("ratelimited_executor.simulation.meters.GATHER_COUNT", 100)  # else it takes days to fill up
     held(0.25)  # allocated once
     short, long = held(0.5), held(2)
     assert long < 1.1 * short, (short, long)

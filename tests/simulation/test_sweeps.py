@@ -4,12 +4,18 @@ import json
 import math
 import os
 import re
+import subprocess
+import sys
+import time
 from dataclasses import dataclass
+from pathlib import Path
 from statistics import stdev
 
 import pytest
 
+from ratelimited_executor import Pacing
 from ratelimited_executor.simulation import LogNormal, Objective, Poisson, Scenario, Simulation
+from ratelimited_executor.simulation.shortcut.check import ShortcutError
 from ratelimited_executor.simulation.sweeps import Configuration, Estimate, Sweep, SweepRun, sweep
 
 WORST = "worst wait of call, 99 % in each 1d"
@@ -260,3 +266,88 @@ def test_what_is_given_runs_with_every_choice():
     assert 6 == found.parameters["workers"]
     with pytest.raises(ValueError, match="given must have other parameters than grid, got workers in both"):
         run({"workers": [3]}, given={"workers": [4]})
+
+
+# The shortcut.
+
+
+@dataclass
+class Punctual(Load):
+    """The same calls, on time."""
+
+    def setup(self, sim: Simulation) -> None:
+        executor = sim.executor("api", max_concurrency=self.workers, worker_price=self.price, pacing=Pacing.ON_TIME)
+        call = sim.job("call", LogNormal(mean=self.mean, p90=2 * self.mean), objectives=Objective("10s"))
+        sim.arrive(Poisson(0.5), executor, call)
+
+
+def test_figures_by_the_shortcut_are_those_of_the_executor():
+    """All figures of all runs are equal, to the last bit."""
+    short, long = (
+        sweep(Punctual, {"workers": [2, 3, 5]}, days=1 / 24, warm_up=600, seeds=2, processes=2, shortcut=is_short)
+        for is_short in (True, False)
+    )
+    for one, other in zip(short.configurations, long.configurations, strict=True):
+        assert {seed: run.figures for seed, run in other.runs.items()} == {
+            seed: run.figures for seed, run in one.runs.items()
+        }
+    assert re.fullmatch(
+        r"All runs are by the shortcut; the first [\d,]+ to [\d,]+ starts of each were equal to those of the executor\.",
+        short.shortcut,
+    )
+    assert "All runs are those of the executor." == long.shortcut
+
+
+def test_a_sweep_says_why_the_executor_ran():
+    """The reason is in the sentence, and in each run."""
+    found = run({"workers": [3]}, seeds=1)
+    why = "executor api spreads its jobs: the shortcut is for pacing on time"
+    assert f"All runs are those of the executor, as {why}." == found.shortcut
+    assert [why] == [each.obstacle for each in found.configurations[0].runs.values()]
+
+
+def _differ(*_, **__):
+    raise ShortcutError("job 1, call 0: its time is 1.0 by the shortcut, and 2.0 by the executor")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the processes of the sweep are not forked, and would not know")
+def test_a_difference_stops_the_sweep(monkeypatch):
+    """Its error names the job, and the note the run."""
+    monkeypatch.setattr("ratelimited_executor.simulation.sweeps.checked_run", _differ)
+    with pytest.raises(ShortcutError, match="job 1, call 0") as error:
+        sweep(Punctual, {"workers": [2]}, days=0.01, seeds=1, processes=1)
+    assert ["in the run with workers=2, seed 0"] == error.value.__notes__
+
+
+@pytest.mark.real_time("processes, which end by themselves")
+@pytest.mark.skipif(sys.platform != "linux", reason="it looks into /proc")
+def test_processes_end_with_the_one_that_started_them(tmp_path):
+    """Killed, a sweep leaves none behind."""
+    program = tmp_path / "endless.py"
+    program.write_text(
+        "import os, sys\n"
+        "from ratelimited_executor.simulation import Poisson, Scenario, sweep\n"
+        "class Endless(Scenario):\n"
+        "    def __init__(self, workers): pass\n"
+        "    def setup(self, sim): sim.arrive(Poisson(1), sim.executor('api'), sim.job('call', 1.0))\n"
+        "print(os.getpid(), flush=True)\n"
+        "sweep(Endless, {'workers': [1, 2]}, days=0.01, seeds=1, processes=2,\n"
+        "      on_run=lambda done, *_: print(done, flush=True) or (done == 2 and sys.stdin.read()))\n"
+    )
+    with subprocess.Popen([sys.executable, program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        lines = [process.stdout.readline() for _ in range(3)]
+        children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+        process.kill()
+    assert ("2\n", 2) == (lines[-1], len(children))
+    deadline = time.monotonic() + 20
+    while any(Path(f"/proc/{child}").exists() and " Z " not in _state(child) for child in children):
+        assert time.monotonic() < deadline, children
+        time.sleep(0.01)
+
+
+def _state(child):
+    try:
+        return Path(f"/proc/{child}/stat").read_text()
+    except OSError:
+        return " Z "

@@ -118,6 +118,10 @@ class _Part(click.ParamType[float]):
 @click.option("--figure", help="The figure to compare by, as the table of results names it.")
 @click.option("--jobs", type=click.IntRange(min=1), help="Runs at a time; one for each core by default.")
 @click.option(
+    "--shortcut/--no-shortcut", default=True,
+    help="Compute the starts of simple scenarios without an executor, checked against it, or never do.",
+)  # fmt: skip
+@click.option(
     "--output", type=click.Path(path_type=Path), metavar="DIR",
     help="The directory for results and page; sweep-SCENARIO by default.",
 )  # fmt: skip

@@ -51,6 +51,7 @@ class SweepOptions:
     precision: float | None = None
     figure: str | None = None
     jobs: int | None = None
+    shortcut: bool = True
     output: Path | None = None
     force: bool = False
     resume: bool = False
@@ -97,6 +98,7 @@ def run_sweep(options: SweepOptions, *, console: Console | None = None) -> ExitS
                 precision=options.precision,
                 figure=options.figure,
                 processes=options.jobs,
+                shortcut=options.shortcut,
                 results=results,
                 on_run=on_run,
                 should_stop=is_stopped,
@@ -235,6 +237,7 @@ def _print(console: Console, found: Sweep) -> None:
         )
     console.print(table)
     print_line(console, answer_of(found))
+    print_line(console, found.shortcut)
 
 
 def _write_csv(found: Sweep, path: Path) -> None:

@@ -168,7 +168,7 @@ def write_sweep_page(found: Sweep, page: str | os.PathLike[str]) -> Path:
         section("price", f"Cost and {found.figure}", '<svg id="frontier" viewBox="0 0 760 380" role="img"></svg>')
         if found.has_cost
         else "",
-        section("all", "All configurations", _table(found)),
+        section("all", "All configurations", f'{_table(found)}<p class="note">{escape(found.shortcut)}</p>'),
         section("given", "Assumptions", _assumptions(found)),
         f'<script type="application/json" id="sweep">{_json(_data(found))}</script>',
         _SCRIPT,

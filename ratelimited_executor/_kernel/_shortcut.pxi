@@ -1,0 +1,304 @@
+# The starts of simple simulations, computed from columns: included by ``_compiled.pyx``.
+#
+# A week of 1.3 million jobs is a few nested decisions for each: the next due time, the earliest end, the value of a meter. In
+# Python these take 5 microseconds a job, here 0.1.
+
+from libc.math cimport fabs
+from libcpp.queue cimport queue as line
+
+cdef object DOUBLES = array("d"), INTEGERS = array("q")
+
+
+# Columns.
+
+def draw_columns(JobFields job not None, chance, Py_ssize_t count):
+    cdef carray.array seconds = carray.clone(DOUBLES, count, False), lucks = carray.clone(DOUBLES, count, False)
+    cdef object draw = chance.random, mu, sigma
+    cdef double part
+    cdef Py_ssize_t at
+    if is_log_normal(job):
+        mu, sigma = job.known._mu, job.known._sigma
+        for at in range(count):
+            found = draw()
+            part = found
+            seconds.data.as_doubles[at] = exp(INV_CDF(found if part else 0.5, mu, sigma))
+            lucks.data.as_doubles[at] = draw()
+    else:
+        for at in range(count):
+            seconds.data.as_doubles[at] = job.duration.draw(chance)
+            lucks.data.as_doubles[at] = draw()
+    return seconds, lucks
+
+
+def due_times(carray.array times not None, carray.array counts not None, double chunk):
+    cdef carray.array dues = carray.clone(DOUBLES, len(times), False)
+    cdef int64_t* stops = <int64_t*>counts.data.as_chars
+    cdef Py_ssize_t number, at = 0
+    cdef double begin
+    for number in range(len(counts)):
+        begin = number * chunk
+        while at < stops[number]:
+            dues.data.as_doubles[at] = begin + (times.data.as_doubles[at] - begin)
+            at += 1
+    return dues
+
+
+# Meters.
+
+@cython.final
+cdef class Counted:
+    """``_Counted`` in ``simulation/shortcut/passing.py``: the sum is kept as exact parts, as ``math.fsum`` makes them."""
+
+    cdef vector[double] parts, longest
+    cdef vector[int64_t] counts
+    cdef double total_seconds
+    cdef size_t gathered
+
+    cdef inline int add(self, double value, size_t bucket) except -1:
+        self.gathered += 1
+        if bucket >= self.counts.size():
+            self.counts.resize(bucket + 1)
+            self.longest.resize(bucket + 1)
+        self.counts[bucket] += 1
+        if value > self.longest[bucket]:
+            self.longest[bucket] = value
+        if value:
+            self.add_exactly(value)
+        return 0
+
+    cdef inline int add_exactly(self, double value) except -1:
+        cdef size_t kept = 0, at
+        cdef double other, high, low
+        for at in range(self.parts.size()):
+            other = self.parts[at]
+            if fabs(value) < fabs(other):
+                value, other = other, value
+            high = value + other
+            low = other - (high - value)
+            if low:
+                self.parts[kept] = low
+                kept += 1
+            value = high
+        self.parts.resize(kept)
+        self.parts.push_back(value)
+        return 0
+
+    cdef int count(self) except -1:
+        self.total_seconds += fsum(self.parts)
+        self.parts.clear()
+        self.gathered = 0
+        return 0
+
+    cdef object take(self):
+        cdef size_t bucket
+        self.count()
+        used = [bucket for bucket in range(self.counts.size()) if self.counts[bucket]]
+        found = new_histogram()
+        found.add_counted(
+            used, [self.counts[bucket] for bucket in used], [self.longest[bucket] for bucket in used], self.total_seconds
+        )
+        self.counts.clear()
+        self.longest.clear()
+        self.total_seconds = 0.0
+        return found
+
+
+# Starts.
+
+cdef double* doubles_of(carray.array column):
+    return column.data.as_doubles
+
+
+@cython.final
+cdef class Passing:
+    """``_Passing`` in ``simulation/shortcut/passing.py``."""
+
+    cdef list lanes, meters
+    cdef vector[double*] dues, seconds, lucks, starts
+    cdef vector[int64_t*] turns  # NULL where they are not known
+    cdef vector[Py_ssize_t] heads, begun, counts, levels, executions
+    cdef vector[double] failures
+    cdef vector[vector[Py_ssize_t]] waits
+    cdef vector[line[Py_ssize_t]] ready  # lanes, by level: the jobs of a lane start in due order
+    cdef priority_queue[pair[double, int]] ends  # the least first: of negated times, with 1 if the job fails
+    cdef object queue, admission, problem
+    cdef double workers, permit_at, running_seconds, seen_at, per_log, offset, head_due
+    cdef int64_t running, started, done, failed, ready_count, new_count
+
+    def __init__(self, lanes, double workers, queue, Py_ssize_t meter_count):
+        cdef Py_ssize_t level_count = 1
+        self.lanes, self.workers, self.queue, self.problem = list(lanes), workers, queue, ""
+        self.admission = None if queue is None else queue.admission
+        self.meters = [Counted() for _ in range(meter_count)]
+        self.permit_at = INF
+        self.per_log = new_histogram()._per_log
+        self.offset = 1 - math.log(SMALLEST_SECONDS) * self.per_log
+        for lane in self.lanes:  # which holds the columns while their addresses are used
+            self.dues.push_back(doubles_of(lane.dues))
+            self.seconds.push_back(doubles_of(lane.seconds))
+            self.lucks.push_back(doubles_of(lane.lucks))
+            self.starts.push_back(doubles_of(lane.starts))
+            self.turns.push_back(<int64_t*>NULL if lane.turns is None else <int64_t*>doubles_of(lane.turns))
+            self.heads.push_back(0)
+            self.begun.push_back(0)
+            self.counts.push_back(len(lane.dues))
+            self.levels.push_back(lane.level)
+            self.executions.push_back(lane.executions)
+            self.failures.push_back(lane.failures)
+            self.waits.push_back(lane.waits)
+            level_count = max(level_count, <Py_ssize_t>lane.level + 1)
+        self.ready.resize(level_count)
+        self.find_head()
+
+    cdef int pass_until(self, double moment) except -1:
+        cdef double end, other
+        cdef bint was_full
+        while not self.problem:
+            end = INF if self.ends.empty() else -self.ends.top().first
+            other = INF
+            if self.running < self.workers:
+                other = min(self.head_due, self.permit_at if self.ready_count else INF)
+            if min(end, other) > moment:
+                return 0
+            if end > other:
+                self.look(other)
+                continue
+            if self.ends.top().second:
+                self.failed += 1
+            else:
+                self.done += 1
+            self.ends.pop()
+            self.note_running(end)
+            was_full = self.running == self.workers
+            self.running -= 1
+            if was_full:
+                self.look(end)
+        return 0
+
+    cdef int look(self, double now) except -1:
+        """Start what may start now."""
+        cdef AdmissionFields admission = self.admission
+        self.pull(now)
+        if self.ready.size() > 1 and self.new_count > RUN_COUNT:
+            self.problem = "crowd"
+            return 0
+        self.new_count = 0
+        self.permit_at = INF
+        if admission is not None:
+            admission.count = 0
+        while self.ready_count and self.running < self.workers:
+            if admission is not None:
+                if (not admission.count and now < admission.next_at) or not self.admission.find(now, INF):
+                    self.permit_at = admission.next_at
+                    return 0
+                self.admission.take(1, now)
+            self.start(now)
+            if admission is not None:
+                self.queue.take_effect(now)
+        return 0
+
+    cdef int start(self, double now) except -1:
+        cdef size_t level = 0, bucket, each
+        cdef Py_ssize_t lane, position
+        cdef double wait, seconds
+        while self.ready[level].empty():
+            level += 1
+        lane = self.ready[level].front()
+        self.ready[level].pop()
+        position = self.begun[lane]
+        self.begun[lane] += 1
+        self.ready_count -= 1
+        self.note_running(now)
+        self.running += 1
+        self.started += 1
+        self.starts[lane][position] = now
+        wait = now - self.dues[lane][position]
+        bucket = self.bucket_of(wait)
+        for each in range(self.waits[lane].size()):
+            (<Counted>self.meters[self.waits[lane][each]]).add(wait, bucket)
+        seconds = self.seconds[lane][position]
+        (<Counted>self.meters[self.executions[lane]]).add(seconds, self.bucket_of(seconds))
+        self.ends.push(pair[double, int](-(now + seconds), self.lucks[lane][position] < self.failures[lane]))
+        return 0
+
+    cdef inline size_t bucket_of(self, double value) noexcept:
+        return 0 if value <= SMALLEST_SECONDS else <size_t>(self.offset + log(value) * self.per_log)
+
+    cdef inline void note_running(self, double now) noexcept:
+        self.running_seconds += self.running * (now - self.seen_at)
+        self.seen_at = now
+
+    cdef inline void find_head(self) noexcept:
+        """Note the next due time of all lanes."""
+        cdef size_t lane
+        self.head_due = INF
+        for lane in range(self.dues.size()):
+            if self.heads[lane] < self.counts[lane]:
+                self.head_due = min(self.head_due, self.dues[lane][self.heads[lane]])
+
+    cdef int pull(self, double now) except -1:
+        """Make ready what is due, in due order."""
+        cdef Py_ssize_t lane, first
+        while self.head_due <= now:
+            first = -1
+            for lane in range(<Py_ssize_t>self.dues.size()):
+                if self.heads[lane] == self.counts[lane] or self.dues[lane][self.heads[lane]] != self.head_due:
+                    continue
+                if first < 0:
+                    first = lane
+                    continue
+                if self.turns[first] == NULL or self.turns[lane] == NULL:
+                    self.problem = "ties"
+                    return 0
+                if self.turns[lane][self.heads[lane]] < self.turns[first][self.heads[first]]:
+                    first = lane
+            self.heads[first] += 1
+            self.ready[self.levels[first]].push(first)
+            self.ready_count += 1
+            self.new_count += 1
+            self.find_head()
+        return 0
+
+
+def pass_jobs(lanes, double workers, queue, moments, is_step, taking, Py_ssize_t meter_count):
+    cdef Passing self = Passing(lanes, workers, queue, meter_count)
+    cdef double moment
+    cdef Py_ssize_t number
+    passed = pure["Passed"]()
+    for number, moment in enumerate(moments):
+        self.pass_until(moment)
+        self.pull(moment)
+        if self.problem:
+            passed.problem = self.problem
+            return passed
+        passed.started.append(self.started)
+        passed.done.append(self.done)
+        passed.failed.append(self.failed)
+        passed.running.append(self.running)
+        passed.depth.append(self.ready_count)
+        passed.running_seconds.append(self.running_seconds + self.running * (moment - self.seen_at))
+        if is_step[number]:
+            for meter in self.meters:
+                if (<Counted>meter).gathered > GATHER_COUNT:
+                    (<Counted>meter).count()
+        for index in taking.get(number, ()):
+            passed.taken.append((number, index, (<Counted>self.meters[index]).take()))
+    return passed
+
+
+def late_waits(lane, double within, ends):
+    cdef double* times = doubles_of(lane.times)
+    cdef double* starts = doubles_of(lane.starts)
+    cdef vector[double] periods = ends
+    cdef size_t number
+    cdef Py_ssize_t at
+    found = [[] for _ in ends]
+    for at in range(len(lane.times)):
+        if starts[at] - times[at] <= within:
+            continue
+        number = upper_bound(periods.begin(), periods.end(), times[at]) - periods.begin()
+        while number < periods.size() and not periods[number] - times[at] > within:
+            number += 1
+        if number < periods.size() and starts[at] > periods[number]:
+            found[number].append(periods[number] - times[at])
+    return found

@@ -1,0 +1,1 @@
+"""Runs of simple scenarios without an executor: the starts are computed from columns of arrivals, and checked against one."""

@@ -1,0 +1,161 @@
+"""Holds a run by the shortcut against the executor: the first part of the same scenario with the same seed, job by job.
+
+The part has 2,000 starts, and 200 jobs that waited if that many ever do, but at most 5,000 starts. All rules of the shortcut
+are in force from the beginning, since a scenario that changes in the course of a run is refused. So a longer part would
+repeat the same decisions with other numbers.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from dataclasses import dataclass
+from heapq import merge
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Final
+
+from ratelimited_executor.simulation.database import RunDatabase
+from ratelimited_executor.simulation.runs import RunInProgress, span_of
+from ratelimited_executor.simulation.shortcut.run import ShortRun
+from ratelimited_executor.testing.clock import DEFAULT_START_WALL
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from ratelimited_executor._core.durations import DurationLike
+    from ratelimited_executor.simulation.simulation import Scenario
+    from ratelimited_executor.simulation.summary import Summary
+
+__all__ = ["Checked", "ShortcutError", "checked_run"]
+
+_START_COUNT: Final = 2_000
+_START_COUNT_MAX: Final = 5_000
+_WAIT_COUNT: Final = 200
+
+
+class ShortcutError(RuntimeError):
+    """The shortcut and the executor do not agree."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checked:
+    """The figures of a run by the shortcut.
+
+    Attributes:
+        summary: the figures.
+        job_count: how many starts were held against those of the executor.
+        seconds: the simulated seconds in which these were.
+    """
+
+    summary: Summary
+    job_count: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class _Start:
+    """A start of a job: its time, its kind, its duration, its wait, and its key as a text."""
+
+    time: float
+    kind: str
+    duration: float
+    wait: float
+    key: str
+
+
+def checked_run(
+    make: Callable[[], Scenario], *, seed: int, days: float | None, step: DurationLike, warm_up: DurationLike
+) -> Checked:
+    """Run a scenario by the shortcut, and check the result.
+
+    Args:
+        make: returns the scenario; it is called for the run, and for each run of the check.
+        seed: the seed of all random numbers.
+        days: the days to simulate; those of the scenario if None.
+        step: the span over which values are summed up.
+        warm_up: a span at the beginning that the summary leaves out.
+
+    Raises:
+        NoShortcutError: if the shortcut does not apply; says why.
+        ShortcutError: if the executor does something else; names the first difference.
+        Exception: any error of the scenario.
+    """
+    scenario = make()
+    total, width, warm = span_of(scenario, days=days, step=step, warm_up=warm_up)
+    run = ShortRun(scenario, seed=seed, total=total, step=width, warm_up=warm)
+    end = _end_of_part(run)
+    ours = ShortRun(make(), seed=seed, total=end, step=width, warm_up=0.0)
+    expected = _Witness(make(), seed=seed, total=end, step=width)
+    starts = sorted(_starts_of(ours))
+    _compare(starts, sorted(expected.starts))
+    if ours.summary != expected.summary:
+        raise ShortcutError(f"by the shortcut the figures are {ours.summary}, by the executor {expected.summary}")
+    return Checked(summary=run.summary, job_count=len(starts), seconds=end)
+
+
+def _end_of_part(run: ShortRun) -> float:
+    """Return the end of the step up to which a run is checked."""
+    starts = merge(*(zip(lane.starts, lane.dues, strict=True) for _, _, lane, _ in run.lanes))
+    wait_count, last = 0, 0.0
+    for count, (start, due) in enumerate(islice(starts, _START_COUNT_MAX), start=1):
+        if start > run.step_ends[-1]:
+            return run.step_ends[-1]
+        wait_count += start > due
+        last = start
+        if count >= _START_COUNT and wait_count >= _WAIT_COUNT:
+            break
+    return next(end for end in run.step_ends if end >= last)
+
+
+def _starts_of(run: ShortRun) -> Iterator[_Start]:
+    for planned, columns, lane, keys in run.lanes:
+        count = bisect_right(lane.starts, run.step_ends[-1])
+        columns_and_keys = zip(keys.between(0, count), lane.starts, columns.dues, columns.seconds, strict=False)
+        for key, start, due, seconds in columns_and_keys:
+            yield _Start(start, planned.job.name, seconds, start - due, repr(key))
+
+
+class _Witness(RunDatabase):
+    """A run with executors, and all starts of its kinds of jobs."""
+
+    def __init__(self, scenario: Scenario, *, seed: int, total: float, step: float) -> None:
+        super().__init__(None)
+        self.starts: list[_Start] = []
+        self._kinds: dict[int, str] = {}  # by the number of the source
+        self._wait = 0.0
+        properties = {
+            "scenario": scenario.name,
+            "seed": seed,
+            "start": DEFAULT_START_WALL,
+            "step": step,
+            "is_sampled": 1,
+        }
+        try:
+            run = RunInProgress(scenario, properties, total=total, warm_up=0.0, until_done=False, on_progress=None)
+            self.summary: Final = run.into(self).summary
+        finally:
+            self.close()
+
+    def add(self, table: str, row: tuple[Any, ...]) -> None:
+        """Keep the starts, and drop the rest."""
+        if table == "source" and row[1] == "job":
+            self._kinds[row[0]] = row[2]
+        elif table == "sample" and row[1] in self._kinds:
+            time, source, metric, key, value = row
+            if metric == "start_delay":
+                self._wait = value
+            else:  # the duration is measured after the wait
+                self.starts.append(_Start(time, self._kinds[source], value, self._wait, repr(key)))
+
+
+def _compare(ours: list[_Start], theirs: list[_Start]) -> None:
+    """Raise an error that names the first difference, if there is one."""
+    for number, (one, other) in enumerate(zip(ours, theirs, strict=False), start=1):
+        for name in ("time", "kind", "key", "wait", "duration"):
+            found, expected = getattr(one, name), getattr(other, name)
+            if found != expected:
+                raise ShortcutError(
+                    f"job {number}, {other.kind} {other.key}: its {name} is {found!r} by the shortcut, and {expected!r} by the "
+                    "executor: run it without the shortcut, and report this"
+                )
+    if len(ours) != len(theirs):
+        raise ShortcutError(f"{len(ours)} jobs start by the shortcut, and {len(theirs)} by the executor")

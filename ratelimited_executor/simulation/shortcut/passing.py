@@ -1,0 +1,281 @@
+"""Computes when each job of one executor starts: the rule of ``Pacing.ON_TIME`` without its tasks, timers and callbacks.
+
+A job starts once it is due, a worker is free and there is a permit; of several, the one of the highest rank, and among equal
+ranks the one due first. Due jobs change only at due times, at ends, and at permits, so these are all that is visited.
+Permits are those of the executor's own queue, asked at the same instants: the law of a rate is not written twice.
+
+Each sum is made of the same numbers in the same order as in the executor's run, so that all figures are equal to the last
+bit: the running time from start to start and end to end, and the values of a meter by steps and parts of at least 2,000.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from array import array
+from bisect import bisect_right
+from collections import deque
+from typing import TYPE_CHECKING, Any, Final
+
+from ratelimited_executor._kernel.choice import two_bodies, used_there
+from ratelimited_executor._kernel.sizes import RUN_COUNT
+from ratelimited_executor.simulation.meters import GATHER_COUNT, new_histogram
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from ratelimited_executor._core.histogram import DurationHistogram
+    from ratelimited_executor.simulation.shortcut.columns import Columns
+
+__all__ = ["CROWD", "TIES", "Lane", "Passed", "late_waits", "pass_jobs"]
+
+TIES: Final = "ties"
+CROWD: Final = "crowd"
+
+
+class Lane:
+    """The jobs of one feed or batch, and what is measured of them.
+
+    Args:
+        columns: the jobs.
+        failures: the fraction that fails.
+        level: their place among the ranks of the executor: 0 is the highest.
+        waits: the numbers of the meters of their waits.
+        executions: the number of the meter of their durations.
+
+    Attributes:
+        starts: when each starts, in seconds since the start; infinity if it does not. As many as jobs, before they pass.
+        turns: where several lanes have jobs due at one instant, the turn of each job; None if that is not known.
+    """
+
+    __slots__ = ("dues", "executions", "failures", "level", "lucks", "seconds", "starts", "times", "turns", "waits")
+
+    def __init__(self, columns: Columns, *, failures: float, level: int, waits: list[int], executions: int) -> None:
+        self.times, self.dues = columns.times, columns.dues
+        self.seconds, self.lucks = columns.seconds, columns.lucks
+        self.failures = failures
+        self.level = level
+        self.waits = waits
+        self.executions = executions
+        self.starts: array[float] = array("d")
+        self.turns: array[int] | None = None
+
+
+@used_there
+class Passed:
+    """What was counted at each moment.
+
+    Attributes:
+        started: jobs that have started so far.
+        done: jobs that have returned so far.
+        failed: jobs that have failed so far.
+        running: jobs that run.
+        depth: jobs that are due and have not started.
+        running_seconds: the running time of all jobs so far.
+        taken: the values of meters that were taken out: (moment, meter, histogram).
+        problem: why there is no result: ``TIES`` if the turns of jobs that are due at one instant must be known, ``CROWD``
+            if more became due at once than an executor puts in order at a time; empty if there is one.
+    """
+
+    __slots__ = ("depth", "done", "failed", "problem", "running", "running_seconds", "started", "taken")
+
+    def __init__(self) -> None:
+        self.started, self.done, self.failed = array("q"), array("q"), array("q")
+        self.running, self.depth = array("q"), array("q")
+        self.running_seconds = array("d")
+        self.taken: list[tuple[int, int, DurationHistogram]] = []
+        self.problem = ""
+
+
+@two_bodies
+def pass_jobs(
+    lanes: Sequence[Lane],
+    workers: float,
+    queue: Any,
+    moments: array[float],
+    is_step: bytearray,
+    taking: Mapping[int, Sequence[int]],
+    meter_count: int,
+) -> Passed:
+    """Compute all starts up to the last moment.
+
+    Args:
+        lanes: the jobs.
+        workers: how many run at once; infinity for no limit.
+        queue: the queue of the executor, for its permits; None at an unlimited rate.
+        moments: when something is counted, rising, in seconds since the start.
+        is_step: for each moment, 1 if a step ends there.
+        taking: the meters whose values are taken out at a moment, by its number.
+        meter_count: the number of meters.
+    """
+    return _Passing(lanes, workers, queue, meter_count).run(moments, is_step, taking)
+
+
+class _Passing:
+    def __init__(self, lanes: Sequence[Lane], workers: float, queue: Any, meter_count: int) -> None:
+        self._lanes = lanes
+        self._workers = workers
+        self._queue = queue
+        self._meters = [_Counted() for _ in range(meter_count)]
+        self._heads = [0] * len(lanes)
+        self._ready: list[deque[tuple[Lane, int]]] = [deque() for _ in range(1 + max(each.level for each in lanes))]
+        self._ready_count = self._new_count = 0  # due jobs; of these, since the executor looked last
+        self._ends: list[tuple[float, bool]] = []
+        self._permit_at = math.inf
+        self._running = self._started = self._done = self._failed = 0
+        self._running_seconds = self._seen_at = 0.0
+        self._passed = Passed()
+
+    def run(self, moments: array[float], is_step: bytearray, taking: Mapping[int, Sequence[int]]) -> Passed:
+        passed = self._passed
+        for number, moment in enumerate(moments):
+            self._pass_until(moment)
+            self._pull(moment)
+            if passed.problem:
+                return passed
+            passed.started.append(self._started)
+            passed.done.append(self._done)
+            passed.failed.append(self._failed)
+            passed.running.append(self._running)
+            passed.depth.append(self._ready_count)
+            passed.running_seconds.append(self._running_seconds + self._running * (moment - self._seen_at))
+            for meter in self._meters if is_step[number] else ():
+                meter.end_step()
+            for index in taking.get(number, ()):
+                passed.taken.append((number, index, self._meters[index].take()))
+        return passed
+
+    def _pass_until(self, moment: float) -> None:
+        ends = self._ends
+        while not self._passed.problem:
+            end = ends[0][0] if ends else math.inf
+            other = math.inf
+            if self._running < self._workers:
+                other = min(self._next_due(), self._permit_at if self._ready_count else math.inf)
+            if min(end, other) > moment:
+                return
+            if end > other:
+                self._look(other)
+                continue
+            _, is_failed = heapq.heappop(ends)
+            self._note_running(end)
+            was_full = self._running == self._workers
+            self._running -= 1
+            self._done += not is_failed
+            self._failed += is_failed
+            if was_full:
+                self._look(end)
+
+    def _look(self, now: float) -> None:
+        """Start what may start now."""
+        self._pull(now)
+        if len(self._ready) > 1 and self._new_count > RUN_COUNT:
+            self._passed.problem = CROWD
+            return
+        self._new_count = 0
+        self._permit_at = math.inf
+        queue = self._queue
+        admission = None if queue is None else queue.admission
+        if admission is not None:
+            admission.count = 0  # permits are counted anew at each look
+        while self._ready_count and self._running < self._workers:
+            if admission is not None:
+                if (not admission.count and now < admission.next_at) or not admission.find(now, math.inf):
+                    self._permit_at = admission.next_at
+                    return
+                admission.take(1, now)
+            self._start(now)
+            if queue is not None:
+                queue.take_effect(now)
+
+    def _start(self, now: float) -> None:
+        lane, position = next(each for each in self._ready if each).popleft()
+        self._ready_count -= 1
+        self._note_running(now)
+        self._running += 1
+        self._started += 1
+        lane.starts[position] = now
+        for index in lane.waits:
+            self._meters[index].step.append(now - lane.dues[position])
+        seconds = lane.seconds[position]
+        self._meters[lane.executions].step.append(seconds)
+        heapq.heappush(self._ends, (now + seconds, lane.lucks[position] < lane.failures))
+
+    def _note_running(self, now: float) -> None:
+        self._running_seconds += self._running * (now - self._seen_at)
+        self._seen_at = now
+
+    def _next_due(self) -> float:
+        return min(
+            (lane.dues[head] for lane, head in zip(self._lanes, self._heads, strict=True) if head < len(lane.dues)),
+            default=math.inf,
+        )
+
+    def _pull(self, now: float) -> None:
+        """Make ready what is due, in due order."""
+        while (due := self._next_due()) <= now:
+            first = [
+                number
+                for number, (lane, head) in enumerate(zip(self._lanes, self._heads, strict=True))
+                if head < len(lane.dues) and lane.dues[head] == due
+            ]
+            if len(first) > 1:
+                if any(self._lanes[number].turns is None for number in first):
+                    self._passed.problem = TIES
+                    return
+                first.sort(key=self._turn_of)
+            lane, head = self._lanes[first[0]], self._heads[first[0]]
+            self._heads[first[0]] += 1
+            self._ready[lane.level].append((lane, head))
+            self._ready_count += 1
+            self._new_count += 1
+
+    def _turn_of(self, number: int) -> int:
+        turns = self._lanes[number].turns
+        return 0 if turns is None else turns[self._heads[number]]
+
+
+class _Counted:
+    """A meter that is counted as :class:`~.meters.Meter` counts, without quantiles of steps."""
+
+    def __init__(self) -> None:
+        self.step: list[float] = []
+        self._gathered: list[float] = []
+        self._histogram = new_histogram()
+
+    def end_step(self) -> None:
+        self._gathered += self.step
+        self.step.clear()
+        if len(self._gathered) > GATHER_COUNT:
+            self._count()
+
+    def take(self) -> DurationHistogram:
+        """Return all values so far, and forget them."""
+        self._count()
+        found, self._histogram = self._histogram, new_histogram()
+        return found
+
+    def _count(self) -> None:
+        self._histogram.add_sorted(sorted(self._gathered))
+        self._gathered.clear()
+
+
+@two_bodies
+def late_waits(lane: Lane, within: float, ends: Sequence[float]) -> list[list[float]]:
+    """Return how late jobs are at the ends of periods that have not started by then, each of them once.
+
+    Args:
+        lane: the jobs, with their starts.
+        within: the longest wait of a job that is not late, in seconds.
+        ends: the ends of the periods, rising, in seconds since the start.
+    """
+    found: list[list[float]] = [[] for _ in ends]
+    for due, start in zip(lane.times, lane.starts, strict=True):
+        if start - due <= within:
+            continue
+        number = bisect_right(ends, due)
+        while number < len(ends) and not ends[number] - due > within:
+            number += 1
+        if number < len(ends) and start > ends[number]:
+            found[number].append(ends[number] - due)
+    return found

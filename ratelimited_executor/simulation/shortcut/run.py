@@ -1,0 +1,335 @@
+"""One run by the shortcut: from a scenario to the summary that a run with executors has."""
+
+from __future__ import annotations
+
+import math
+from array import array
+from bisect import bisect_left, bisect_right
+from collections import defaultdict
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from ratelimited_executor.simulation.accounts import Tally
+from ratelimited_executor.simulation.database import RunDatabase
+from ratelimited_executor.simulation.limits import JOBS_MAX
+from ratelimited_executor.simulation.recorder import Recorder
+from ratelimited_executor.simulation.runs import end_of_step, looks
+from ratelimited_executor.simulation.shortcut.columns import LaneKeys, columns_of
+from ratelimited_executor.simulation.shortcut.passing import CROWD, TIES, Lane, Passed, late_waits, pass_jobs
+from ratelimited_executor.simulation.shortcut.rules import NoShortcutError, Survey
+from ratelimited_executor.simulation.shortcut.ties import set_turns
+from ratelimited_executor.simulation.waits import end_of_period
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from ratelimited_executor._core.histogram import DurationHistogram
+    from ratelimited_executor.simulation.accounts import Account
+    from ratelimited_executor.simulation.jobs import Job
+    from ratelimited_executor.simulation.shortcut.columns import Columns
+    from ratelimited_executor.simulation.shortcut.rules import Planned
+    from ratelimited_executor.simulation.simulation import ArrivalSource, Scenario
+    from ratelimited_executor.simulation.waits import ObjectiveRecord
+
+__all__ = ["RunLane", "ShortRun"]
+
+
+@dataclass(frozen=True, slots=True)
+class _Clock:
+    """When something is counted in a run.
+
+    Attributes:
+        moments: all moments, rising.
+        is_step: 1 for the end of a step, 0 for a sample of queue depth.
+        seconds: the seconds that each sample stands for; 0 for the end of a step.
+        ends: the numbers of the ends of steps.
+    """
+
+    moments: array[float]
+    is_step: bytearray
+    seconds: array[float]
+    ends: list[int]
+
+
+@lru_cache(maxsize=4)
+def _clock(total: float, step: float) -> _Clock:
+    moments, is_step, seconds, ends, end = array("d"), bytearray(), array("d"), [], 0.0
+    while end < total:
+        begin, end = end, end_of_step(end, step, total)
+        for moment, weight in (*looks(begin, end, step, total), (end, 0.0)):
+            moments.append(moment)
+            seconds.append(weight)
+            is_step.append(not weight)
+        ends.append(len(moments) - 1)
+    return _Clock(moments, is_step, seconds, ends)
+
+
+class _Meters:
+    """Numbers the meters of an executor, and says what becomes of their values."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.taking: defaultdict[int, list[int]] = defaultdict(list)  # meters, by the number of a moment
+        self.found: dict[tuple[int, int], DurationHistogram] = {}  # by moment and meter
+
+    def new(self, taken_at: Sequence[int]) -> int:
+        """Return a new meter, whose values are taken out at some moments."""
+        number, self.count = self.count, self.count + 1
+        for moment in taken_at:
+            self.taking[moment].append(number)
+        return number
+
+
+class RunLane(NamedTuple):
+    """The jobs of a feed or batch in a run: what they are, their columns, their starts, and their keys."""
+
+    planned: Planned
+    columns: Columns
+    lane: Lane
+    keys: LaneKeys
+
+
+class ShortRun:
+    """A run of a scenario by the shortcut.
+
+    Args:
+        scenario: the scenario; its ``setup`` is called.
+        seed: the seed.
+        total: seconds to simulate.
+        step: the span over which values are summed up.
+        warm_up: seconds that the summary leaves out, whole steps.
+
+    Attributes:
+        summary: the figures.
+        lanes: the jobs, with what they are and when they start.
+        step_ends: the ends of all steps, in seconds since the start.
+
+    Raises:
+        NoShortcutError: if the shortcut does not apply.
+        Exception: any error of the scenario's ``setup``.
+    """
+
+    def __init__(self, scenario: Scenario, *, seed: int, total: float, step: float, warm_up: float) -> None:
+        survey = Survey(seed=seed, interval=scenario.interval)
+        database = RunDatabase(None)
+        self.lanes: Final[list[RunLane]] = []
+        clock = _clock(total, step)
+        self.step_ends: Final = [clock.moments[number] for number in clock.ends]
+        try:
+            recorder = Recorder(survey, database, step=step, keeps_samples=False)
+            survey.set_up(scenario)
+            recorder.check()
+            columns = [(planned, columns_of(planned, total)) for planned in survey.planned]
+            warm = bisect_left(clock.moments, warm_up) if warm_up else -1  # warm-ups are whole steps
+            executors = [
+                _Executor(source, [each for each in columns if each[0].executor is source.subject], clock, warm)
+                for source in survey.sources
+                if source.kind == "executor"
+            ]
+            for each in executors:
+                self.lanes.extend(each.lanes)
+            _count(recorder, executors, clock, warm)
+            for each in executors:
+                each.hand_over()
+            self.summary: Final = recorder.summary()
+        finally:
+            survey.close()
+            database.close()
+
+
+def _count(recorder: Recorder, executors: list[_Executor], clock: _Clock, warm: int) -> None:
+    """Let the accounts and the keys pass through all moments."""
+    keyed = [_Keyed(job, each.lanes) for each in executors for job in each.kinds]
+    for number, (moment, seconds) in enumerate(zip(clock.moments, clock.seconds, strict=True)):
+        if not clock.is_step[number]:
+            depths = [each.passed.depth[number] for each in executors]
+            for each, depth in zip(executors, depths, strict=True):
+                recorder.accounts[each.source].add_look(depth=depth, holding=0, seconds=seconds)
+            recorder.total.add_look(depth=sum(depths), holding=0, seconds=seconds)
+            continue
+        counts = [each.counts(number) for each in executors]
+        for each, own in zip(executors, counts, strict=True):
+            own.add_to(recorder.accounts[each.source])
+        (counts[0] if len(counts) == 1 else _Counts(*map(sum, zip(*counts, strict=True)))).add_to(recorder.total)
+        recorder.end_step(moment)
+        keyed = [each for each in keyed if each.count(moment)]
+        if number == warm:
+            for each in executors:
+                each.set_running(number)
+            recorder.forget()
+    for each in executors:
+        each.set_running(-1)
+
+
+class _Counts(NamedTuple):
+    """The counts of an executor at the end of a step."""
+
+    enqueued: int
+    started: int
+    done: int
+    failed: int
+    executing: int
+    depth: int
+
+    def add_to(self, account: Account) -> None:
+        enqueued, started, done, failed, executing, depth = self
+        tally = Tally(enqueued, started, 0, done, failed)
+        account.add(tally, executing=executing, depth=depth, pending=enqueued - started)
+
+
+class _Executor:
+    """The jobs of one executor, from their columns to what its meters and kinds of jobs have measured.
+
+    Args:
+        source: the executor.
+        planned: what arrives there.
+        clock: when something is counted.
+        warm: the number of the moment at which the warm-up ends; -1 without one.
+    """
+
+    def __init__(self, source: ArrivalSource, planned: list[tuple[Planned, Columns]], clock: _Clock, warm: int) -> None:
+        self.source = source
+        self._clock = clock
+        self._last = last = clock.ends[-1]
+        self._meters = meters = _Meters()
+        outs = [last] if warm < 0 else [warm, last]
+        self._delay = meters.new(outs)
+        self.kinds = {each.job: _KindMeters(each.job, meters, outs, clock) for each, _ in planned}
+        ranks = sorted({each.rank for each, _ in planned})
+        self.lanes: list[RunLane] = []
+        for each, columns in planned:
+            kind = self.kinds[each.job]
+            waits = [self._delay, *kind.waits_of(int(-each.rank[0]))]
+            level = ranks.index(each.rank)
+            lane = Lane(columns, failures=each.job._failures, level=level, waits=waits, executions=kind.executions)
+            self.lanes.append(RunLane(each, columns, lane, LaneKeys(each, columns)))
+        self.passed = self._pass()
+        meters.found = {(moment, meter): histogram for moment, meter, histogram in self.passed.taken}
+        ends = [clock.moments[number] for number in clock.ends]
+        accepted = [sum(each.columns.accepted_until(end) for each in self.lanes) for end in ends]
+        self._accepted = dict(zip(clock.ends, accepted, strict=True))
+        if any(count - self.passed.started[number] > JOBS_MAX for number, count in self._accepted.items()):
+            raise NoShortcutError("more jobs wait than an executor of a simulation may hold")
+
+    def _pass(self) -> Passed:
+        clock, executor = self._clock, self.source.subject
+        queue = executor._engine.queue
+        workers = math.inf if executor.max_concurrency is None else float(executor.max_concurrency)
+        permits = None if queue.is_unlimited else queue
+        lanes = [each.lane for each in self.lanes]
+        taking = dict(self._meters.taking)
+        arguments = clock.moments, clock.is_step, taking, self._meters.count
+        if permits is not None and len(lanes) > 1:  # permits are used up by the first pass: look for ties before
+            self._try(lanes, queue, math.inf, None, clock.moments[-1:], bytearray(1), {}, self._meters.count)
+        passed = self._try(lanes, queue, workers, permits, *arguments)
+        if passed.problem == TIES:
+            passed = self._try(lanes, queue, workers, permits, *arguments)
+        if passed.problem == CROWD:
+            raise NoShortcutError("thousands of jobs of several priorities are due at one instant")
+        return passed
+
+    def _try(self, lanes: list[Lane], queue: Any, workers: float, permits: Any, *arguments: Any) -> Passed:
+        """Compute all starts; if the turns of jobs that are due at one instant must be known, set them for the next time."""
+        for lane in lanes:
+            lane.starts = array("d", [math.inf]) * len(lane.dues)
+        passed = pass_jobs(lanes, workers, permits, *arguments)
+        if passed.problem == TIES:
+            set_turns([(each.lane, each.columns.counts, each.planned.feed is None) for each in self.lanes], queue)
+        return passed
+
+    def counts(self, number: int) -> _Counts:
+        """Return the counts at the end of a step, by the number of the moment."""
+        of = self.passed
+        return _Counts(
+            self._accepted[number], of.started[number], of.done[number], of.failed[number], of.running[number],
+            of.depth[number],
+        )  # fmt: skip
+
+    def set_running(self, number: int) -> None:
+        """Let the observer have the running time up to a moment."""
+        self.source.observer._running_seconds = self.passed.running_seconds[number]
+
+    def hand_over(self) -> None:
+        """Hand what was measured to the source and the kinds of jobs."""
+        self.source.meters["start_delay"].adopt(self._meters.found[self._last, self._delay])
+        for job, kind in self.kinds.items():
+            kind.hand_over([each.lane for each in self.lanes if each.planned.job is job])
+
+
+class _KindMeters:
+    """The meters of a kind of job: its waits, those of each priority and of each objective, and its durations."""
+
+    def __init__(self, job: Job, meters: _Meters, outs: list[int], clock: _Clock) -> None:
+        self._job = job
+        self._meters = meters
+        self._moments = clock.moments
+        self._outs = outs
+        self._wait = meters.new(outs)
+        self.executions = meters.new(outs)
+        self._by_priority = {priority: meters.new(outs) for priority in job._waits._by_priority}
+        self._objectives: list[tuple[ObjectiveRecord, list[int], int]] = []
+        for record in job._waits.records:
+            ends = list(_ends_of_periods(record, clock))
+            self._objectives.append((record, ends, meters.new(sorted({*ends, *outs}))))
+
+    def waits_of(self, priority: int) -> list[int]:
+        """Return the meters of the waits of a priority."""
+        own = [number for each, number in self._by_priority.items() if each == priority]
+        return [self._wait, *own, *(number for _, _, number in self._objectives)]
+
+    def hand_over(self, lanes: list[Lane]) -> None:
+        """Hand what was measured to the kind of job, whose lanes are given."""
+        waits, found, last = self._job._waits, self._meters.found, self._outs[-1]
+        waits._meter.adopt(found[last, self._wait])
+        self._job._execution_time.adopt(found[last, self.executions])
+        for priority, number in self._by_priority.items():
+            waits._by_priority[priority].adopt(found[last, number])
+        for record, ends, number in self._objectives:
+            looked = sorted({*ends, last})  # late jobs count at the end as well, in a period that goes on
+            late = [
+                late_waits(lane, record.objective.within, [self._moments[each] for each in looked]) for lane in lanes
+            ]
+            for moment in sorted({*ends, *self._outs}):
+                record.current.merge(found[moment, number])
+                if moment in looked:
+                    at = looked.index(moment)
+                    record.current.add_sorted(sorted(value for values in late for value in values[at]))
+                if moment in ends:
+                    record.end_period(self._moments[moment])
+                if moment in self._outs[:-1]:
+                    record.forget()
+
+
+def _ends_of_periods(record: ObjectiveRecord, clock: _Clock) -> Iterator[int]:
+    end, each = record.end, record.objective.each
+    for number in clock.ends:
+        if clock.moments[number] >= end:
+            yield number
+            end = end_of_period(clock.moments[number], each)
+
+
+class _Keyed:
+    """The waits of a kind of job by key, while there are few keys."""
+
+    def __init__(self, job: Job, lanes: list[RunLane]) -> None:
+        self._waits = job._waits
+        self._lanes = [(each.lane, each.keys) for each in lanes if each.planned.job is job]
+        self._nexts = [0] * len(self._lanes)
+
+    def count(self, time: float) -> bool:
+        """Count the starts of a step that ends at a time; return False once there are too many keys."""
+        recent = self._waits._recent
+        if recent is None:
+            return False
+        for number, (lane, keys) in enumerate(self._lanes):
+            first = self._nexts[number]
+            self._nexts[number] = stop = bisect_right(lane.starts, time, first)  # jobs of a lane start in due order
+            for position, key in enumerate(keys.between(first, stop), first):
+                try:
+                    recent[key].append(lane.starts[position] - lane.dues[position])
+                except TypeError:  # a key without a hash
+                    self._waits._recent = None
+                    return False
+        self._waits.count_keys()
+        return True

@@ -1,0 +1,106 @@
+"""A run by the shortcut is held against the executor, and any other rule is found."""
+
+import pytest
+
+from ratelimited_executor import Pacing
+from ratelimited_executor.simulation import LogNormal, Poisson, Scenario
+from ratelimited_executor.simulation.shortcut import run as run_module
+from ratelimited_executor.simulation.shortcut.check import ShortcutError, checked_run
+from ratelimited_executor.simulation.shortcut.passing import _Passing
+
+
+class Load(Scenario):
+    """Two priorities with few workers, and perhaps a rate."""
+
+    def __init__(self, rate=None) -> None:
+        self.options = {} if rate is None else {"rate": rate}
+
+    def setup(self, sim) -> None:
+        executor = sim.executor("api", max_concurrency=3, pacing=Pacing.ON_TIME, **self.options)
+        for name, priority in (("low", 0), ("high", 1)):
+            job = sim.job(name, LogNormal(mean=1.2, p90=2.4), failures=0.1)
+            sim.arrive(Poisson(1.3), executor, job, priority=priority)
+
+
+def checked(days=0.05, rate=5):
+    return checked_run(lambda: Load(rate), seed=3, days=days, step=60.0, warm_up=0.0)
+
+
+def test_the_first_starts_are_checked():
+    """At least 2,000 starts, of which 200 waited."""
+    found = checked()
+    assert 2000 <= found.job_count < 2600
+    assert found.seconds < 0.05 * 86_400
+    assert found.summary.total.started > found.job_count
+
+
+def test_a_short_run_is_checked_from_end_to_end():
+    """A run with fewer starts than that is checked as a whole."""
+    found = checked(days=0.005)
+    assert (found.summary.total.started, 432.0) == (found.job_count, found.seconds)
+
+
+def _without_permits(self, now):
+    queue, self._queue = self._queue, None
+    _look(self, now)
+    self._queue = queue
+
+
+def _one_more(self, now):
+    self._workers += 1
+    _look(self, now)
+    self._workers -= 1
+
+
+def _lowest_first(self, now):
+    self._ready.reverse()
+    _start(self, now)
+    self._ready.reverse()
+
+
+def _a_bit_late(self, now):
+    _start(self, now * (1 + 2**-52))
+
+
+_start, _look = _Passing._start, _Passing._look
+
+
+@pytest.mark.parametrize(
+    ("method", "mutant", "rate"),
+    [
+        ("_start", _lowest_first, 5), ("_start", _a_bit_late, 5), ("_look", _without_permits, 5), ("_look", _one_more, None),
+    ],
+)  # fmt: skip
+def test_another_rule_is_found(monkeypatch, method, mutant, rate):
+    """The error names the first job that differs, what differs, and both values."""
+    monkeypatch.setattr(_Passing, method, mutant)
+    monkeypatch.setattr(
+        run_module, "pass_jobs",
+        lambda lanes, workers, queue, moments, is_step, taking, count: (
+            _Passing(lanes, workers, queue, count).run(moments, is_step, taking)
+        ),
+    )  # fmt: skip
+    with pytest.raises(
+        ShortcutError, match=r"job \d+, (low|high) \d+: its \w+ is .+ by the shortcut, and .+ by the executor"
+    ):
+        checked(rate=rate)
+
+
+def test_other_figures_are_found(monkeypatch):
+    """Equal starts with other sums are an error as well."""
+    monkeypatch.setattr(run_module, "late_waits", lambda lane, within, ends: [[100.0] * 50 for _ in ends])
+
+    class Promising(Load):
+        def setup(self, sim):
+            super().setup(sim)
+            executor = sim.executor("other", pacing=Pacing.ON_TIME)
+            sim.arrive(Poisson(1), executor, sim.job("call", 1.0, objectives=run_objective()))
+
+    with pytest.raises(ShortcutError, match="by the shortcut the figures are"):
+        checked_run(Promising, seed=3, days=0.01, step=60.0, warm_up=0.0)
+
+
+def run_objective():
+    from ratelimited_executor.simulation import Objective
+
+    return Objective("1s")

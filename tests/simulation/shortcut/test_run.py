@@ -1,0 +1,108 @@
+"""The figures of a run by the shortcut are those of the executor, to the last bit."""
+
+from array import array
+
+import pytest
+
+from ratelimited_executor import Pacing
+from ratelimited_executor.simulation import LogNormal, Objective, Poisson, Recorded, Regular, Scenario, simulate
+from ratelimited_executor.simulation.recordings import Recording
+from ratelimited_executor.simulation.shortcut.run import ShortRun
+
+from .drawn import Drawn
+
+
+def both(make, *, seed=0, seconds=3600, step=60.0, warm_up=0.0):
+    """Return the summaries of the shortcut and of the executor."""
+    run = ShortRun(make(), seed=seed, total=float(seconds), step=step, warm_up=warm_up)
+    return run.summary, simulate(make(), seed=seed, days=seconds / 86_400, step=step, warm_up=warm_up).summary
+
+
+@pytest.mark.parametrize("seed", range(24))
+def test_random_scenarios_have_equal_figures(seed):
+    """Whatever the executors, kinds, priorities, rates and arrivals, with steps and warm-ups of several lengths."""
+    chance = Drawn(seed).chance
+    seconds, step, warm_up = chance.choice([1728, 3654]), chance.choice([60.0, 10.0, 600.0]), chance.choice([0, 600])
+    ours, theirs = both(lambda: Drawn(seed), seed=seed, seconds=seconds, step=step, warm_up=warm_up)
+    assert theirs == ours
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(24, 100))
+def test_many_random_scenarios_have_equal_figures(seed):
+    """As above."""
+    test_random_scenarios_have_equal_figures(seed)
+
+
+class Replay(Scenario):
+    """A recording with its durations, more than it can do, and a batch."""
+
+    interval = 1.0
+
+    def setup(self, sim) -> None:
+        count = 900
+        recording = Recording(
+            times=[number * 1.7 for number in range(count)],
+            keys=[f"client {number % 7}" for number in range(count)],
+            durations=array("d", [0.5 + number % 5 for number in range(count)]),
+            begin=0.0,
+            skipped=0,
+        )
+        executor = sim.executor("api", max_concurrency=1, rate=2, pacing=Pacing.ON_TIME, worker_price=1)
+        request = sim.job("request", "recorded", objectives=Objective("10s", percent=90, each="10m"))
+        sim.arrive(Recorded(recording, every="1h"), executor, request)
+        sim.schedule_many(executor, sim.job("batch", 0.25), range(40), delays=[100.0] * 40, priority=3)
+
+
+def test_recordings_and_batches_have_equal_figures():
+    """A recording brings its keys and durations; of few keys, waits are kept by key."""
+    ours, theirs = both(Replay, seconds=7200)
+    assert theirs == ours
+    assert 7 == len(ours.jobs_by_kind["request"].wait_by_key)
+
+
+class Even(Scenario):
+    """Two kinds whose jobs are due at the same instants."""
+
+    def setup(self, sim) -> None:
+        executor = sim.executor("api", max_concurrency=2, rate=5, pacing=Pacing.ON_TIME)
+        for name, rate in (("one", 1), ("two", 0.5), ("three", 2)):
+            sim.arrive(Regular(rate), executor, sim.job(name, LogNormal(mean=0.5, p90=1.0)))
+
+
+def test_jobs_that_are_due_together_take_turns_as_in_the_executor():
+    """Which of two feeds comes first depends on their jobs before."""
+    ours, theirs = both(Even)
+    assert theirs == ours
+
+
+class Idle(Scenario):
+    """Nothing arrives."""
+
+    def setup(self, sim) -> None:
+        sim.executor("api", max_concurrency=2, pacing=Pacing.ON_TIME, worker_price=2)
+
+
+def test_an_executor_without_jobs_has_equal_figures():
+    """Its workers cost all the same."""
+    ours, theirs = both(Idle, seconds=1800)
+    assert theirs == ours
+    assert 2.0 == ours.cost
+
+
+class Busy(Scenario):
+    """Jobs of which most wait."""
+
+    def setup(self, sim) -> None:
+        executor = sim.executor("api", max_concurrency=2, pacing=Pacing.ON_TIME)
+        sim.arrive(Poisson(2), executor, sim.job("call", 1.0))
+
+
+def test_starts_are_those_of_the_executor():
+    """Each lane has the start of each job, infinite for those that still wait."""
+    run = ShortRun(Busy(), seed=1, total=600.0, step=60.0, warm_up=0.0)
+    (lane,) = run.lanes
+    started = [start for start in lane.lane.starts if start <= 600]
+    assert run.summary.total.started == len(started)
+    assert run.summary.total.pending == len(lane.lane.starts) - len(started)
+    assert sorted(started) == started
