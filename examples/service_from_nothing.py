@@ -37,7 +37,8 @@ from ratelimited_executor.retries import parse_retry_after
 
 FOLDER = Path(os.environ.get("SERVICE_FOLDER", "."))
 RATE = os.environ.get("SERVICE_RATE", "50/s")  # of all workers together
-PORTS = range(9464, 9472)  # for metrics: one for each worker, and a few spare ones
+FIRST_PORT = int(os.environ.get("METRICS_PORT", "9464"))
+PORTS = range(FIRST_PORT, FIRST_PORT + 8)  # for metrics: one for each worker, and a few spare ones
 
 tasks = DurableTasks(SQLiteStore(FOLDER / "events.db"))
 client = httpx.AsyncClient(timeout=10)

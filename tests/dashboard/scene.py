@@ -91,7 +91,7 @@ class Scene:
             webhooks.schedule_many(send, range(1, 3600, 3), over=1200, name="late")
             for number in range(14):
                 webhooks.submit(call, 300, name=f"upload {number}", key=f"tenant {number % 3}")
-            webhooks.schedule_many(call, [0.01] * 100_000, name="newsletter", delay=30)
+            webhooks.schedule_many(call, [0.01] * 100_000, name="newsletter", delay=3600)
             for number in range(30):
                 webhooks.schedule(call, 1, delay=60 + number, name=f"reminder {number}", key=f"user {number}")
             mail.pause()
