@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import json
 import re
 import shutil
 import sys
@@ -58,6 +59,7 @@ html_theme = "furo"
 html_title = f"{project} {release}".rstrip()  # which of several versions of the site it is
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
+html_search_scorer = str(API / "scorer.js")  # written by write_scorer
 html_copy_source = False
 html_show_sourcelink = False
 
@@ -127,6 +129,34 @@ def write_api_pages(app: Sphinx) -> None:  # noqa: ARG001  # Sphinx hands it to 
             page.write_text(text, encoding="utf-8")
 
 
+_SCORER = """
+// Written by docs/conf.py: a page whose table describes what is searched for comes first, the changelog comes last.
+const DESCRIBED = %s;
+
+var Scorer = {
+  score: ([page, title, , , score]) => {
+    const wanted = (new URLSearchParams(location.search).get("q") ?? "").trim().replace(/[=()`]/g, "");
+    const place = (DESCRIBED[wanted] ?? []).indexOf(page);
+    if (place >= 0 && place < 3) return score + 100 - place;
+    if (page === "changelog" || page === "reference/flaws") return score - 50;
+    return page.startsWith("reference/") ? score + 20 : score;
+  },
+  objNameMatch: 11, objPartialMatch: 6, objPrio: { 0: 15, 1: 5, 2: -5 }, objPrioDefault: 0,
+  title: 15, partialTitle: 7, term: 5, partialTerm: 2,
+};
+"""
+
+
+def write_scorer(app: Sphinx) -> None:
+    """Write what orders the results of a search: the parameters that each page of the reference has in its tables."""
+    described: dict[str, list[str]] = {}
+    pages = sorted((Path(app.srcdir) / "reference").glob("*.md"))
+    for page in sorted(pages, key=lambda page: page.stem != "executor"):  # which most of them belong to
+        for name in re.findall(r"^\| `(\w+)=?`", page.read_text(encoding="utf-8"), re.MULTILINE):
+            described.setdefault(name, []).append(f"reference/{page.stem}")
+    (API / "scorer.js").write_text(_SCORER % json.dumps(described), encoding="utf-8")
+
+
 def forget_overloads(app: Sphinx) -> None:  # noqa: ARG001  # as above
     """Describe a method by its own signature: overloads hide its options in a type of keyword arguments."""
     for name in [name for name in sys.modules if name.startswith("ratelimited_executor")]:
@@ -189,6 +219,7 @@ def setup(app: Sphinx) -> dict[str, bool]:
     """Connect what is above; called by Sphinx."""
     app.add_lexer("pyi", PythonLexer)
     app.connect("builder-inited", write_api_pages)
+    app.connect("builder-inited", write_scorer)
     app.connect("builder-inited", forget_overloads)
     app.connect("source-read", add_navigation)
     app.connect("source-read", mark_files)

@@ -121,10 +121,10 @@ def test_example_in_the_readme_does_what_its_comments_say(
     exec(compile(example.values[2], "README.md", "exec"), {})
 
     assert capsys.readouterr().out.splitlines() == [
-        "sent password reset",
-        "sent hi",
-        "sent bye",
-        "half a minute later",
+        "password reset",
+        "hi",
+        "ten seconds later",
+        "bye",
     ]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-__all__ = ["ENCODE", "is_secret", "masked"]
+__all__ = ["ENCODE", "is_secret", "masked", "masked_text"]
 
 ENCODE: Final = "write '/', '#', '?', ':' and '@' in a user name or password percent-encoded, as urllib.parse.quote(password, safe='') does"
 """The remedy for a URL in which a user name or password ends too early."""
@@ -16,6 +16,7 @@ _SECRET: Final = re.compile(
 _BEGIN: Final = re.compile(r"\s*(?:[A-Za-z][A-Za-z0-9+.-]+:)?(?://)?")  # a single letter is a drive
 _VALUE: Final = re.compile(r"(?<=[?&;#])([^=&;#]+)=([^&;#]*)")
 _PAIR: Final = re.compile(r"(?i)\b(password|passfile|sslpassword)(\s*=\s*)(?:'(?:[^'\\]|\\.)*'?|\S+)")  # of a conninfo
+_WITHIN: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^\s'\"<>]+")  # a URL within a text
 _ENCODED: Final = re.compile(r"%([0-9A-Fa-f]{2})")
 
 
@@ -45,6 +46,15 @@ def masked(url: str) -> str:
         rest = f"{_HIDDEN}@{rest}"
     rest = _VALUE.sub(_value_masked, rest)
     return head + rest if head.strip() else _PAIR.sub(rf"\1\2{_HIDDEN}", head + rest)
+
+
+def masked_text(text: str) -> str:
+    """Return a text, such as the message of an exception, whose URLs are masked.
+
+    >>> masked_text("no answer from 'redis://:secret@host/0' within 2 s")
+    "no answer from 'redis://***@host/0' within 2 s"
+    """
+    return _WITHIN.sub(lambda match: masked(match[0]), text) if "://" in text else text
 
 
 def _value_masked(match: re.Match[str]) -> str:

@@ -135,7 +135,8 @@ cdef class Watch:
 
     cdef object __weakref__
     cdef CoroutineFields host  # None once the coroutine has ended
-    cdef object coroutine, owner, origin, number
+    cdef readonly object owner  # for who lists the running tasks
+    cdef object coroutine, origin, number
     cdef object task  # until the first step; later it is in ``running``, and no reference cycle is left
     cdef object entry  # in the set of all tasks, before 3.12
     cdef bint is_begun

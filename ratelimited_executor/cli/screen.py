@@ -8,11 +8,16 @@ from contextlib import suppress
 from typing import IO, TYPE_CHECKING, Any, Final, cast
 
 from rich.console import Console
+from rich.measure import Measurement
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from typing import TextIO
 
-__all__ = ["console_of", "print_line", "screen_of_stderr"]
+    from rich.console import ConsoleOptions, RenderableType
+    from rich.table import Table
+
+__all__ = ["Fitting", "console_of", "print_line", "screen_of_stderr"]
 
 _PLAIN_WIDTH: Final = 1000  # for a pipe, so that nothing is cut off
 
@@ -33,6 +38,29 @@ def print_line(console: Console, text: str) -> None:
 def screen_of_stderr() -> Console:
     """Return a console on standard error that drops output to a closed pipe or a closed terminal."""
     return Console(file=None if sys.stderr is None else cast("IO[str]", _Patient(sys.stderr)), stderr=True, emoji=False)
+
+
+class Fitting:
+    """A table where it fits, and something else where its cells would be broken.
+
+    Args:
+        table: the table.
+        narrow: what stands in its place on a narrower screen.
+        more: what follows the table.
+    """
+
+    def __init__(self, table: Table, narrow: RenderableType, *more: RenderableType) -> None:
+        self._table = table
+        self._narrow = narrow
+        self._more = more
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[RenderableType]:
+        wanted = Measurement.get(console, options.update(max_width=_PLAIN_WIDTH), self._table).maximum
+        if wanted > options.max_width:
+            yield self._narrow
+        else:
+            yield self._table
+            yield from self._more
 
 
 class _Patient:

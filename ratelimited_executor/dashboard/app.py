@@ -24,21 +24,24 @@ from starlette.staticfiles import StaticFiles
 from ratelimited_executor._core.durable.repetitions import notes_on
 from ratelimited_executor._core.durable.tasks import DurableState
 from ratelimited_executor._core.escapes import visible
+from ratelimited_executor._core.urls import masked_text
 from ratelimited_executor._runtime.durable.tasks import DurableTasks
-from ratelimited_executor.dashboard.changes import OF_STORES, Changes
+from ratelimited_executor.dashboard.changes import ACTIONS, OF_STORES, Changes
 from ratelimited_executor.dashboard.errors import PageError
 from ratelimited_executor.dashboard.guards import HEADERS, StrictHeaders, is_granted, is_same_origin, with_body
+from ratelimited_executor.dashboard.permissions import Permissions
 from ratelimited_executor.dashboard.process import process_text
 from ratelimited_executor.dashboard.recording import HistoryRecorder
 from ratelimited_executor.dashboard.texts import (
     NOTHING,
+    STATES,
     count_text,
     hold_text,
     name_text,
-    per_second_text,
     seconds_text,
     time_text,
 )
+from ratelimited_executor.dashboard.trouble import failure_rows, longest_running, running_rows
 from ratelimited_executor.dashboard.views import (
     COLUMNS,
     PAGE_SIZE,
@@ -55,7 +58,7 @@ from ratelimited_executor.dashboard.views import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 
     from starlette.requests import Request
 
@@ -63,10 +66,13 @@ if TYPE_CHECKING:
     from ratelimited_executor.abc import TaskStore
     from ratelimited_executor.dashboard.recording import RecordedHistory
 
-__all__ = ["Pages", "make_app"]
+__all__ = ["Pages", "make_app", "page_number"]
 
 _BODY_BYTES_MAX: Final = 10_000  # of a form
 _STORE_SECONDS: Final = 2.0  # for an answer of a store: a page that hangs shows nothing
+_FIRST_COUNT: Final = 10  # rows of a list on a page with several, until a reader asks for all of them
+_FEW_COUNT: Final = 5  # the same where a row takes several lines, or says little
+_SECTIONS: Final = ("failures", "running", "batches", "keys", "tasks", "dead", "ended")
 
 
 def _templates() -> Environment:
@@ -83,7 +89,7 @@ def _templates() -> Environment:
         lstrip_blocks=True,
     )
     environment.filters.update(
-        count=count_text, name=name_text, per_second=per_second_text, seconds=seconds_text, query=_query, raw=escape
+        count=count_text, masked=masked_text, name=name_text, seconds=seconds_text, query=_query, raw=escape
     )
     return environment
 
@@ -180,19 +186,22 @@ def make_app(
     stores: Mapping[str, TaskStore],
     authorize: Any,
     authorize_view: Any,
+    on_change: Any,
     title: str,
     clock: Callable[[], float] = time.time,
 ) -> Starlette:
     """Make the application; see :func:`~ratelimited_executor.dashboard.dashboard`."""
     pages = Pages(title=title, clock=clock, authorize_view=authorize_view, process=process_text)
-    site = _Site(target, pages, dict(stores), authorize)
-    return pages.app(
+    site = _Site(target, pages, dict(stores), authorize, on_change)
+    app = pages.app(
         Route("/", pages.page(site.overview)),
         Route("/executor", pages.page(site.executor)),
         Route("/task", pages.page(site.task)),
         Route("/store", pages.page(site.store)),
         Route("/change", pages.page(site.change), methods=["POST"]),
     )
+    app.state.recorder = site.recorder
+    return app
 
 
 class _Site:
@@ -204,33 +213,40 @@ class _Site:
         pages: Pages,
         stores: dict[str, TaskStore],
         authorize: Any,
+        on_change: Any,
     ) -> None:
-        self._recorder = HistoryRecorder(target, self)
+        self.recorder = HistoryRecorder(target, self)
         self._pages = pages
         self._stores = stores
-        self._authorize = authorize
-        self._changes = Changes(self._recorded_of, self._requeue, self._discard, self._change_repetition)
-
-    async def _may_change(self, request: Request) -> bool:
-        return self._authorize is not None and await is_granted(self._authorize, request)
+        self._permissions = Permissions(authorize)
+        self._changes = Changes(
+            self._recorded_of,
+            self._requeue,
+            self._discard,
+            self._change_repetition,
+            on_change=on_change,
+            clock=pages.clock,
+        )
 
     # Looking.
 
     async def overview(self, request: Request) -> Response:
-        """Show all executors, pools of slots and stores."""
-        sort = request.query_params.get("sort", "name")
-        if sort not in SORTS:
-            raise PageError(400, f"sort must be one of {', '.join(SORTS)}, got {sort!r}")
-        find = request.query_params.get("find", "")
-        overview = overview_of(self._recorder.recorded, find=find, sort=sort, page=_page_number(request))
+        """Show what is wrong, all executors, pools of slots and stores."""
+        sort = _one_of(request, "sort", tuple(SORTS), "trouble")
+        state = _one_of(request, "state", ("", *STATES), "")
+        find, recorded = request.query_params.get("find", ""), self.recorder.recorded
+        failures, now = self.recorder.failures.latest(), self.recorder.epoch() or self._pages.clock()
         return await self._pages.render(
             "overview.html",
-            overview=overview,
+            overview=overview_of(recorded, find=find, state=state, sort=sort, page=page_number(request)),
             columns=COLUMNS,
-            find=find,
-            sort=sort,
             sorts=SORTS,
-            pools=[pool.statistics() for pool in self._recorder.pools],
+            here={"find": find, "state": state, "sort": sort},
+            failures=failure_rows(failures, now, _row_count(request, "failures", _FEW_COUNT)),
+            failure_count=len(failures),
+            running=longest_running(recorded.values(), _FEW_COUNT),
+            changes=[(each, time_text(each.at)) for each in self._changes.latest],
+            pools=[pool.statistics() for pool in self.recorder.pools],
             stores=list(zip(self._stores, await asyncio.gather(*map(_counts_of, self._stores.values())), strict=True)),
         )
 
@@ -244,6 +260,7 @@ class _Site:
         find, now = request.query_params.get("find", ""), epoch_of(executor)
         tasks, keys, is_all = tasks_of(recorded, now, find)
         batches, batch_count = batches_of(executor)
+        failures = recorded.failures.ring.latest()
         return await self._pages.render(
             "executor.html",
             executor=executor,
@@ -251,15 +268,21 @@ class _Site:
             state=state_of(recorded, statistics),
             figures=figures_of(executor, statistics),
             plots=plots_of(recorded.history, now),
-            batches=batches,
+            failures=failure_rows(failures, now, _row_count(request, "failures", _FEW_COUNT)),
+            failure_count=len(failures),
+            running=running_rows(recorded, _row_count(request, "running")),
+            changes=[(each, time_text(each.at)) for each in self._changes.latest if each.name == executor.name],
+            batches=batches[: _row_count(request, "batches")],
             batch_count=batch_count,
-            tasks=tasks,
-            keys=keys,
+            tasks=tasks[: _row_count(request, "tasks")],
+            task_count=len(tasks),
+            keys=keys[: _row_count(request, "keys", _FEW_COUNT)],
+            key_count=len(keys),
             is_all=is_all,
             find=find,
             group_rate=recorded.group_rate(),
             former_rate=recorded.former_rate,
-            may_change=await self._may_change(request),
+            may=await self._permissions.of(request, ACTIONS, executor.name),
         )
 
     async def task(self, request: Request) -> Response:
@@ -281,7 +304,8 @@ class _Site:
             meaning=hold_text(explanation.hold),
             is_exact=is_exact,
             expected=None if expected is None else (time_text(expected), max(0.0, expected - now)),
-            may_change=await self._may_change(request),
+            overdue=max(0.0, now - task.due),
+            may=await self._permissions.of(request, ("cancel-task",), recorded.executor.name),
         )
 
     async def store(self, request: Request) -> Response:
@@ -302,17 +326,21 @@ class _Site:
             "store.html",
             name=name,
             counts=counts,
-            dead=dead,
+            dead=[(row, _time_text(row.put_us), _time_text(row.due_us)) for row in dead[: _row_count(request, "dead")]],
+            dead_count=len(dead),
             lanes=lanes,
             repetitions=[
                 (row, _time_text(row.next_us), notes_on(row, _time_text(row.until_us))) for row in repetitions
             ],
-            ended=[(row, time_text(row.ended_us / 1e6), row.run_us / 1e6) for row in ended],
-            may_change=await self._may_change(request),
+            ended=[
+                (row, time_text(row.ended_us / 1e6), row.run_us / 1e6) for row in ended[: _row_count(request, "ended")]
+            ],
+            ended_count=len(ended),
+            may=await self._permissions.of(request, OF_STORES, name),
         )
 
     def _recorded_of(self, values: Mapping[str, str]) -> RecordedHistory:
-        recorded = self._recorder.recorded_of(values.get("name", ""))
+        recorded = self.recorder.recorded_of(values.get("name", ""))
         if recorded is None:
             raise PageError(404, "There is no such executor, or it has closed.")
         return recorded
@@ -329,11 +357,13 @@ class _Site:
         """Change something, and go back to the page of what was changed."""
         if not is_same_origin(request.headers):
             raise PageError(403, "The request did not come from this page.")
-        if not await self._may_change(request):
-            raise PageError(403, "You are not allowed to make changes.")
         form = dict(parse_qsl((await request.body()).decode(errors="replace"), keep_blank_values=True))
-        page = "store" if form.get("action") in OF_STORES else "executor"
-        back = f"{page}?{_query({'name': form.get('name', '')})}"
+        action, name = form.get("action", ""), form.get("name", "")
+        if action not in ACTIONS:
+            raise PageError(400, f"action must be one of {', '.join(ACTIONS)}, got {name_text(action)!r}")
+        if not await self._permissions.may(request, action, name):
+            raise PageError(403, "You are not allowed to make this change.")
+        back = f"{'store' if action in OF_STORES else 'executor'}?{_query({'name': name})}"
         try:
             await self._changes.make(form, request)
         except PageError as error:
@@ -379,7 +409,21 @@ def _time_text(time_us: int | None) -> str:
     return NOTHING if time_us is None else time_text(time_us / 1_000_000)
 
 
-def _page_number(request: Request) -> int:
+def _one_of(request: Request, parameter: str, values: Collection[str], default: str) -> str:
+    """Return a parameter that has one of some values."""
+    value = request.query_params.get(parameter, default)
+    if value not in values:
+        raise PageError(400, f"{parameter} must be one of {', '.join(filter(None, values))}, got {name_text(value)!r}")
+    return value
+
+
+def _row_count(request: Request, section: str, first_count: int = _FIRST_COUNT) -> int:
+    """Return how many rows a list has: a reader may ask for all of one list of a page."""
+    return PAGE_SIZE if _one_of(request, "show", ("", *_SECTIONS), "") == section else first_count
+
+
+def page_number(request: Request) -> int:
+    """Return the number of a page of a list, which a request may name."""
     text = request.query_params.get("page", "1")
     if not (text.isascii() and text.isdigit() and len(text) <= 9):  # more digits than any list has
         raise PageError(400, f"page must be a number from 1 on, got {text!r}")

@@ -1,4 +1,4 @@
-"""Changes that readers of the page make: each is checked, carried out and logged.
+"""Changes that readers of the page make: each is checked, carried out, logged and told to the program.
 
 A form names the process that its page showed. If another process answers, as it may with several workers behind one
 address, a change that would concern that process alone is refused. A change for a whole group is accepted by any of them.
@@ -6,7 +6,11 @@ address, a change that would concern that process alone is refused. A change for
 
 from __future__ import annotations
 
+import asyncio
+import inspect
 import logging
+from collections import deque
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from ratelimited_executor._core.durable.tasks import DurableState
@@ -25,7 +29,7 @@ if TYPE_CHECKING:
     from ratelimited_executor._runtime.life.executor import RateLimitedExecutor
     from ratelimited_executor.dashboard.recording import RecordedHistory
 
-__all__ = ["OF_STORES", "Changes"]
+__all__ = ["ACTIONS", "OF_STORES", "Changes", "PageChange"]
 
 LOGGER: Final = logging.getLogger("ratelimited_executor.dashboard")
 
@@ -38,13 +42,50 @@ _OF_REPETITIONS: Final = {
 }
 OF_STORES: Final = ("requeue", "discard", *_OF_REPETITIONS)
 """Changes of a store of durable tasks."""
+ACTIONS: Final = (
+    "set-rate",
+    "pause",
+    "resume",
+    "pause-group",
+    "resume-group",
+    "cancel-task",
+    "cancel-batch",
+    *OF_STORES,
+)
+"""All changes: of executors, then of stores."""
+_KEPT_COUNT: Final = 20  # changes that a page shows
 _FOR_ALL: Final = ("pause-group", "resume-group", *OF_STORES)  # and the rate of a group
 
 
-class _Change(NamedTuple):
+class _Made(NamedTuple):
     what: str
     old: str
     new: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PageChange:
+    """A change that somebody has made on the page.
+
+    Attributes:
+        action: one of those that ``authorize`` is asked about, such as ``"set-rate"``.
+        name: the executor, or the store of durable tasks.
+        what: what has changed, such as ``"rate"`` or ``"task 17"``.
+        old: what it was.
+        new: what it is now.
+        user: ``request.state.user``, if ``authorize`` has set it; else None.
+        client: the address of the connection; None if it has none.
+        at: epoch seconds.
+    """
+
+    action: str
+    name: str
+    what: str
+    old: str
+    new: str
+    user: str | None
+    client: str | None
+    at: float
 
 
 class Changes:
@@ -56,6 +97,11 @@ class Changes:
         discard: removes one in the same way.
         change_repetition: makes a change of a repetition, by the names of the change, the store and the repetition; returns
             False if there was nothing to change.
+        on_change: called with each change that was made; may return an awaitable. None calls nothing.
+        clock: returns epoch seconds.
+
+    Attributes:
+        latest: the last changes, the newest first.
     """
 
     def __init__(
@@ -64,12 +110,17 @@ class Changes:
         requeue: Callable[[str, str], Awaitable[DurableState | None]],
         discard: Callable[[str, str], Awaitable[DurableState | None]],
         change_repetition: Callable[[str, str, str], Awaitable[bool]],
+        on_change: Callable[[PageChange], object] | None,
+        clock: Callable[[], float],
     ) -> None:
+        self.latest: deque[PageChange] = deque(maxlen=_KEPT_COUNT)
+        self._on_change = on_change
+        self._clock = clock
         self._recorded_of = recorded_of
         self._requeue_in = requeue
         self._discard_in = discard
         self._change_repetition_in = change_repetition
-        self._actions: dict[str, Callable[[Mapping[str, str]], Awaitable[_Change]]] = {
+        self._actions: dict[str, Callable[[Mapping[str, str]], Awaitable[_Made]]] = {
             "set-rate": self._set_rate,
             "pause": self._pause,
             "resume": self._resume,
@@ -88,16 +139,36 @@ class Changes:
         Raises:
             PageError: if it cannot be made; then nothing has changed.
         """
-        name = form.get("action", "")
-        action = self._actions.get(name)
-        if action is None:
-            raise PageError(400, f"action must be one of {', '.join(self._actions)}, got {name_text(name)!r}")
+        action = form["action"]
         try:
-            self._check_process(name, form)
-            change = await action(form)
+            self._check_process(action, form)
+            made = await self._actions[action](form)
         except (ValueError, TypeError, RateLimitedExecutorError) as error:
             raise PageError(409, str(error)) from error
-        _log(name, form.get("name", ""), change, request)
+        user, client = getattr(request.state, "user", None), request.client
+        change = PageChange(
+            action=action,
+            name=form.get("name", ""),
+            **made._asdict(),
+            user=None if user is None else name_text(user),
+            client=None if client is None else client.host,
+            at=self._clock(),
+        )
+        self.latest.appendleft(change)
+        _log(change)
+        await self._tell(change)
+
+    async def _tell(self, change: PageChange) -> None:
+        """Tell the program of a change that was made, which no error of the program can undo."""
+        if self._on_change is None:
+            return
+        try:
+            answer = self._on_change(change)
+            if inspect.isawaitable(answer):
+                await answer
+        except Exception as error:  # noqa: BLE001  # code of the user
+            context = {"message": f"exception in on_change of the live page, with {change!r}", "exception": error}
+            asyncio.get_running_loop().call_exception_handler(context)
 
     def _check_process(self, action: str, form: Mapping[str, str]) -> None:
         """Refuse a change of this process by a page that showed another one."""
@@ -111,29 +182,29 @@ class Changes:
             f"Nothing was changed: the page showed {name_text(shown)}, but {own} has answered. Go back and try again.",
         )
 
-    async def _set_rate(self, form: Mapping[str, str]) -> _Change:
+    async def _set_rate(self, form: Mapping[str, str]) -> _Made:
         executor = self._recorded_of(form).executor
         old = executor.rate
         if len(executor.rates) > 1:
             raise PageError(409, f"{executor.name} has several rates, which can only be set together, by the program")
         executor.rate = form.get("rate", "")
-        return _Change("rate", str(old), str(executor.rate))
+        return _Made("rate", str(old), str(executor.rate))
 
-    async def _pause(self, form: Mapping[str, str]) -> _Change:
+    async def _pause(self, form: Mapping[str, str]) -> _Made:
         return _set_paused(self._recorded_of(form).executor, is_paused=True)
 
-    async def _resume(self, form: Mapping[str, str]) -> _Change:
+    async def _resume(self, form: Mapping[str, str]) -> _Made:
         return _set_paused(self._recorded_of(form).executor, is_paused=False)
 
-    async def _pause_group(self, form: Mapping[str, str]) -> _Change:
+    async def _pause_group(self, form: Mapping[str, str]) -> _Made:
         recorded = self._recorded_of(form)
         old = recorded.group_rate()
         if old is None:
             raise PageError(409, "This process does not know the rate of a group, so it cannot pause one.")
         recorded.executor.rate = 0
-        return _Change("rate of the group", str(old), str(recorded.executor.rate))
+        return _Made("rate of the group", str(old), str(recorded.executor.rate))
 
-    async def _resume_group(self, form: Mapping[str, str]) -> _Change:
+    async def _resume_group(self, form: Mapping[str, str]) -> _Made:
         recorded = self._recorded_of(form)
         old, former = recorded.group_rate(), recorded.former_rate
         if old is None or former is None:
@@ -141,58 +212,51 @@ class Changes:
         if not old.is_zero:
             raise PageError(409, f"The group is not paused: its rate is {old}.")
         recorded.executor.rate = former
-        return _Change("rate of the group", str(old), str(former))
+        return _Made("rate of the group", str(old), str(former))
 
-    async def _cancel_task(self, form: Mapping[str, str]) -> _Change:
+    async def _cancel_task(self, form: Mapping[str, str]) -> _Made:
         task = task_of(self._recorded_of(form), form.get("id", ""))
         if task is None:
             raise PageError(409, "The task is no longer waiting, so it was not cancelled.")
         task.cancel("by the dashboard")
-        return _Change(f"task {name_text(task.name)}", "waiting", "cancelled")
+        return _Made(f"task {name_text(task.name)}", "waiting", "cancelled")
 
-    async def _cancel_batch(self, form: Mapping[str, str]) -> _Change:
+    async def _cancel_batch(self, form: Mapping[str, str]) -> _Made:
         batch = batch_of(self._recorded_of(form).executor, form.get("id", ""))
         if batch is None:
             raise PageError(409, "The batch has no waiting tasks left, so nothing was cancelled.")
         open_count = batch.open_count
         batch.cancel()
-        return _Change(f"batch {name_text(batch.name)}", f"{count_text(open_count)} open", "cancelled")
+        return _Made(f"batch {name_text(batch.name)}", f"{count_text(open_count)} open", "cancelled")
 
-    async def _requeue(self, form: Mapping[str, str]) -> _Change:
+    async def _requeue(self, form: Mapping[str, str]) -> _Made:
         task_id = form.get("id", "")
         if await self._requeue_in(form.get("name", ""), task_id) is not DurableState.DEAD:
             raise PageError(409, "The task is no longer a dead letter.")
-        return _Change(f"task {name_text(task_id)}", "dead", "ready")
+        return _Made(f"task {name_text(task_id)}", "dead", "ready")
 
-    async def _discard(self, form: Mapping[str, str]) -> _Change:
+    async def _discard(self, form: Mapping[str, str]) -> _Made:
         task_id = form.get("id", "")
         if await self._discard_in(form.get("name", ""), task_id) is not DurableState.DEAD:
             raise PageError(409, "The task is no longer a dead letter.")
-        return _Change(f"task {name_text(task_id)}", "dead", "discarded")
+        return _Made(f"task {name_text(task_id)}", "dead", "discarded")
 
-    async def _change_repetition(self, form: Mapping[str, str]) -> _Change:
+    async def _change_repetition(self, form: Mapping[str, str]) -> _Made:
         action, name = form["action"], form.get("id", "")
         if not await self._change_repetition_in(action, form.get("name", ""), name):
             raise PageError(409, "Nothing was changed: the page showed an older state of the repetition.")
-        return _Change(f"repetition {name_text(name)}", "as shown", _OF_REPETITIONS[action])
+        return _Made(f"repetition {name_text(name)}", "as shown", _OF_REPETITIONS[action])
 
 
-def _set_paused(executor: RateLimitedExecutor, *, is_paused: bool) -> _Change:
+def _set_paused(executor: RateLimitedExecutor, *, is_paused: bool) -> _Made:
     old = executor.is_paused
     (executor.pause if is_paused else executor.resume)()
-    return _Change("state", *("paused" if each else "open" for each in (old, is_paused)))
+    return _Made("state", *("paused" if each else "open" for each in (old, is_paused)))
 
 
-def _log(action: str, name: str, change: _Change, request: Request) -> None:
+def _log(change: PageChange) -> None:
     """Log a change: who, where, what, from which value to which."""
-    user, client = getattr(request.state, "user", None), request.client
-    fields: dict[str, Any] = {
-        "action": action,
-        "name": name,
-        **change._asdict(),
-        "user": None if user is None else name_text(user),
-        "client": None if client is None else client.host,
-    }
-    who = f"{fields['user'] or 'an unknown user'} at {fields['client'] or 'an unknown address'}"
-    texts = [visible(each) for each in (name_text(name), change.what, change.old, change.new, who)]
-    LOGGER.info("live page: %s: %s: %s -> %s, by %s", *texts, extra={"change": fields})
+    who = f"{change.user or 'an unknown user'} at {change.client or 'an unknown address'}"
+    texts = [visible(each) for each in (name_text(change.name), change.what, change.old, change.new, who)]
+    parts: dict[str, Any] = {each.name: getattr(change, each.name) for each in fields(change) if each.name != "at"}
+    LOGGER.info("live page: %s: %s: %s -> %s, by %s", *texts, extra={"change": parts})

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any, Final
 from starlette.middleware import Middleware
 from starlette.routing import Route
 
-from ratelimited_executor.dashboard.app import Pages
+from ratelimited_executor.dashboard.app import Pages, page_number
 from ratelimited_executor.dashboard.errors import PageError
 from ratelimited_executor.dashboard.group_history import GROUP_COUNT_MAX, SERIES_COUNT_MAX, GroupRecorder
+from ratelimited_executor.dashboard.group_list import group_list_of
 from ratelimited_executor.dashboard.guards import KnownHosts
 
 if TYPE_CHECKING:
@@ -49,8 +50,10 @@ def make_group_app(
     pages = Pages(title=title, clock=clock)
     recorder = GroupRecorder(groups=groups, read=read, clock=clock)
 
-    async def overview(request: Request) -> Response:  # noqa: ARG001  # the shape of a handler
-        return await pages.render("groups.html", groups=await groups(_SEARCH_SECONDS))
+    async def overview(request: Request) -> Response:
+        find, names = request.query_params.get("find", ""), await groups(_SEARCH_SECONDS)
+        listed = group_list_of(names, recorder.latest, find=find, page=page_number(request))
+        return await pages.render("groups.html", groups=listed, find=find, group_count_max=GROUP_COUNT_MAX)
 
     async def group(request: Request) -> Response:
         name = request.query_params.get("name", "")

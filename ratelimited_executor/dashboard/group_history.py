@@ -90,6 +90,7 @@ class GroupRecorder:
         self._read = read
         self._clock = clock
         self._recorded: dict[str, dict[SeriesName, History[Any]]] = {}
+        self._latest: dict[str, tuple[float, Any]] = {}  # what each recorded group had last, and when
 
     async def run(self) -> NoReturn:
         """Record until cancelled."""
@@ -122,7 +123,15 @@ class GroupRecorder:
             if loop.time() >= end:  # as when the server hangs, and each read times out
                 return
 
+    def latest(self, group: str) -> Any:
+        """Return what was read of a recorded group at its last point; None if that is long ago, or it is not recorded."""
+        at, picture = self._latest.get(group, (0.0, None))
+        return picture if self._clock() - at <= 2 * STEP_SECONDS else None
+
     def _add(self, group: str, picture: Any) -> None:
+        for gone in self._latest.keys() - self._recorded.keys():
+            del self._latest[gone]
+        self._latest[group] = self._clock(), picture
         recorded = self._recorded[group]
         points = dict(_points_of(picture, self._clock()))
         _make_room(recorded, points, lambda name: History(type(points[name])), SERIES_COUNT_MAX)

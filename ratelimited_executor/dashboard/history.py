@@ -77,6 +77,16 @@ class History(Generic[P]):
         column = self._columns[name]
         return [*column[self._next :], *column[: self._next]]
 
+    def tail(self, name: str, count: int) -> list[float]:
+        """Return one field of the newest points, at most so many, the oldest first."""
+        column = self._columns[name]
+        begin = self._next - min(count, len(column))
+        return (
+            [*column[begin:], *column[: self._next]]
+            if begin < 0 < self._next
+            else [*column[begin : self._next or None]]
+        )
+
     def last_of(self, name: str) -> float:
         """Return one field of the newest point; NaN if there is none."""
         return self._columns[name][self._next - 1] if len(self) else math.nan

@@ -16,7 +16,7 @@ from ratelimited_executor.dashboard.history import POINT_COUNT, STEP_SECONDS
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-__all__ = ["Plot", "PlotLine", "plot_of", "plot_svg", "ticks"]
+__all__ = ["Plot", "PlotLine", "plot_of", "plot_svg", "spark_svg", "ticks"]
 
 _WIDTH: Final = 640
 _HEIGHT: Final = 180
@@ -29,7 +29,11 @@ _GAP_STEPS: Final = 2.5  # a line breaks where two points are further apart than
 _LEAST: Final = 1e-100  # what is less is taken for 0: no tick could be written for it
 
 
-_SPANS_SECONDS: Final = (300.0, 900.0, STEP_SECONDS * POINT_COUNT)  # of an axis: the shortest that shows all there is
+_SPANS: Final = {300.0: 1, 900.0: 5, 1800.0: 10, STEP_SECONDS * POINT_COUNT: 15}
+# Of an axis, in seconds: the shortest that shows all there is; and the minutes between two of its labels.
+_SPARK_WIDTH: Final = 120
+_SPARK_HEIGHT: Final = 24
+_SPARK_STEPS: Final = 60  # so many points of a line, each the highest of those that it stands for
 
 
 class Plot(NamedTuple):
@@ -76,6 +80,7 @@ def plot_of(
     *,
     end: float,
     text_of: Callable[[float], str],
+    unit: str = "",
     is_whole: bool = False,
 ) -> Plot:
     """Return a plot of the points of a history, an hour at most.
@@ -86,14 +91,18 @@ def plot_of(
         columns: the values of each line, one for each time, by the name of the line.
         end: epoch seconds at the right edge.
         text_of: writes a value.
+        unit: as in :func:`plot_svg`.
         is_whole: True if the values are counts.
     """
-    first = bisect_left(times, end - _SPANS_SECONDS[-1])
+    longest = max(_SPANS)
+    first = bisect_left(times, end - longest)
     times = times[first:]
     age = end - times[0] if times else 0.0
-    span = next((each for each in _SPANS_SECONDS if age <= each), _SPANS_SECONDS[-1])
+    span = next((each for each in _SPANS if age <= each), longest)
     lines = [PlotLine(name=name, values=values[first:]) for name, values in columns.items()]
-    svg = plot_svg(title, times, lines, end=end, span=span, step=STEP_SECONDS, text_of=text_of, is_whole=is_whole)
+    svg = plot_svg(
+        title, times, lines, end=end, span=span, step=STEP_SECONDS, text_of=text_of, unit=unit, is_whole=is_whole
+    )
     return Plot(title, svg, list(columns))
 
 
@@ -106,6 +115,7 @@ def plot_svg(
     span: float,
     step: float,
     text_of: Callable[[float], str],
+    unit: str = "",
     is_whole: bool = False,
 ) -> str:
     """Return a plot of lines over the time until now.
@@ -118,6 +128,7 @@ def plot_svg(
         span: seconds that the axis covers.
         step: seconds between two points as they are meant to come.
         text_of: writes a value.
+        unit: what the script writes behind a value that is pointed at: ``/s``, ``s`` for a duration, or nothing.
         is_whole: True if the values are counts, whose axis has no fractions.
     """
     finite = [value for line in lines for value in line.values if math.isfinite(value)]
@@ -130,15 +141,16 @@ def plot_svg(
     def y_of(value: float) -> float:
         return _TOP + (_HEIGHT - _TOP - _BOTTOM) * (1 - value / top)
 
-    parts = [
-        f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="{escape(_summary(title, lines, text_of))}">'
-    ]
+    data = f'data-frame="{_LEFT} {_WIDTH - _RIGHT} {_TOP} {_HEIGHT - _BOTTOM}" data-top="{top:g}" data-span="{span:g}"'
+    label = escape(_summary(title, lines, text_of))
+    frame = f'viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="{label}" {data} data-unit="{unit}"'
+    parts = [f"<svg {frame}>"]
     for mark in marks:
         y = y_of(mark)
         parts.append(f'<line class="grid" x1="{_LEFT}" x2="{_WIDTH - _RIGHT}" y1="{y:.1f}" y2="{y:.1f}"/>')
         parts.append(f'<text class="tick end" x="{_LEFT - 6}" y="{y + 4:.1f}">{escape(text_of(mark))}</text>')
     minutes_all = round(span / 60)
-    for minutes in range(0, minutes_all + 1, max(1, minutes_all // 5)):
+    for minutes in range(0, minutes_all + 1, _SPANS.get(span, max(1, minutes_all // 5))):
         label = "now" if minutes == 0 else f"-{minutes} min"
         anchor = " end" if minutes == 0 else " middle" if minutes * 60 < span else ""
         parts.append(f'<text class="tick{anchor}" x="{x_of(end - minutes * 60):.1f}" y="{_HEIGHT - 6}">{label}</text>')
@@ -149,6 +161,38 @@ def plot_svg(
         )
         parts.append(f'<path class="line {name}" d="{path}"/><path class="dots {name}" d="{dots}"/>')
     return "".join([*parts, "</svg>"])
+
+
+def spark_svg(values: Sequence[float], bad: Sequence[float], count: int) -> str:
+    """Return a line of the size of a word, without axes (a "sparkline", E. Tufte, Beautiful Evidence, 2006).
+
+    Args:
+        values: at a fixed distance, the newest last, at its right edge.
+        bad: those of a second line, in the colour of trouble, which is left out if all of them are 0.
+        count: how many values it has room for.
+    """
+    width = max(1, count // _SPARK_STEPS)
+    columns = [_highest(each, width) for each in (values, bad)]
+    columns = [each * 2 if len(each) == 1 else each for each in columns]  # else there is no line
+    top = max(columns[0], default=0.0)
+    parts = [f'<svg class="spark" viewBox="0 0 {_SPARK_WIDTH} {_SPARK_HEIGHT}" aria-hidden="true">']
+    for name, column in zip(("started", "failed"), columns, strict=True):
+        if not column or (name == "failed" and not any(column)):
+            continue
+        step = _SPARK_WIDTH / (count / width - 1)
+        left = _SPARK_WIDTH - step * (len(column) - 1)
+        points = [
+            f"{left + step * place:.1f} {_SPARK_HEIGHT - 2 - (_SPARK_HEIGHT - 4) * min(1.0, value / (top or 1.0)):.1f}"
+            for place, value in enumerate(column)
+        ]
+        parts.append(f'<path class="line {name}" d="M{"L".join(points)}"/>')
+    return "".join([*parts, "</svg>"])
+
+
+def _highest(values: Sequence[float], width: int) -> list[float]:
+    """Return the highest of each so many values, the last of which end with the last one; 0 for what was not measured."""
+    groups = [values[max(0, end - width) : end] for end in range(len(values), 0, -width)]
+    return [max((value for value in group if math.isfinite(value)), default=0.0) for group in reversed(groups)]
 
 
 def _paths(

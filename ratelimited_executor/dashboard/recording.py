@@ -18,6 +18,8 @@ from ratelimited_executor._runtime.insight.observing import Listener
 from ratelimited_executor._runtime.insight.sampling import SampleSize, sample_executor
 from ratelimited_executor._runtime.life.executor import ExecutorManager, RateLimitedExecutor
 from ratelimited_executor._runtime.limits.policy import Paced
+from ratelimited_executor.dashboard.ages import StartMarks
+from ratelimited_executor.dashboard.failures import FailureRing, Failures
 from ratelimited_executor.dashboard.history import STEP_SECONDS, History, Point
 from ratelimited_executor.dashboard.texts import float_of
 from ratelimited_executor.exceptions import RateLimitedExecutorError
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
     from ratelimited_executor._runtime.insight.insight import Statistics
     from ratelimited_executor._runtime.insight.observing import Observed
     from ratelimited_executor._runtime.limits.slots import Slots
+    from ratelimited_executor._runtime.task.accounts import Accounts
     from ratelimited_executor._runtime.task.handles import TaskHandle
 
 __all__ = ["HistoryRecorder", "RecordedHistory"]
@@ -46,12 +49,16 @@ class HistoryRecorder:
     Args:
         target: a manager, with the executors that it has and those that it makes later; or one executor.
         reader: the reader of the records.
+
+    Attributes:
+        failures: the latest failures of all of them.
     """
 
     def __init__(self, target: RateLimitedExecutor | ExecutorManager, reader: object) -> None:
         self._target = target
         self._manager = target if isinstance(target, ExecutorManager) else target.manager
         self._reader = weakref.ref(reader)
+        self.failures = FailureRing()
         self._recorded: dict[str, RecordedHistory] = {}
         self._due: list[RecordedHistory] = []  # those whose next point is to be taken in this round
         self._is_running = False
@@ -72,6 +79,11 @@ class HistoryRecorder:
         found = self._recorded.get(name)
         return None if found is None or found.executor.is_terminated else found
 
+    def epoch(self) -> float | None:
+        """Return epoch seconds on the timeline of the executors; None if none has started."""
+        times = (each.epoch() for each in self._recorded.values())
+        return next((time for time in times if time is not None), None)
+
     @property
     def pools(self) -> list[Slots]:
         """The pools of slots of the manager."""
@@ -81,7 +93,10 @@ class HistoryRecorder:
         """Record an executor; one of the same name has closed by now, and this one goes on in its history."""
         before = self._recorded.get(executor.name)
         self._recorded[executor.name] = RecordedHistory(
-            executor, History(Point) if before is None else before.history, self._opened
+            executor,
+            History(Point) if before is None else before.history,
+            Failures(executor.name, self.failures) if before is None else before.failures,
+            self._opened,
         )
 
     def _opened(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -120,6 +135,7 @@ class RecordedHistory:
     Args:
         executor: the recorded executor.
         history: the history to continue.
+        failures: its failures, to continue.
         opened: called with the event loop when the executor starts, or if it has started.
 
     Attributes:
@@ -132,20 +148,25 @@ class RecordedHistory:
         self,
         executor: RateLimitedExecutor,
         history: History[Point],
+        failures: Failures,
         opened: Callable[[asyncio.AbstractEventLoop], None],
     ) -> None:
         self.executor = executor
         self.history = history
+        self.failures = failures
+        self.marks = StartMarks()
         self.listed: WeakValueDictionary[str, TaskHandle[Any]] = WeakValueDictionary()
         self._former_rate: Rate | None = None
         self._opened_loop = opened
         self._observed: Observed | None = None  # once it has started
         self._before: tuple[float, Statistics] | None = None
         self._samples, ignore = sample_executor(executor, executor._listeners, _SAMPLES)
-        self._ignores = [ignore, executor._listen(Listener(opened=self._opened))]
+        self._ignores = [ignore, executor._listen(Listener(opened=self._opened, failed=failures.note))]
 
     def _opened(self, observed: Observed) -> None:
         self._observed = observed
+        self.failures.open(observed.epoch)
+        self._mark_starts(observed.now())
         self._opened_loop(observed.loop)
 
     def ignore(self) -> None:
@@ -158,6 +179,20 @@ class RecordedHistory:
         with suppress(RateLimitedExecutorError):
             return self.executor.statistics()
         return None
+
+    @property
+    def recent(self) -> Statistics | None:
+        """Its counts when the last point was taken, which cost nothing; None if none has been taken."""
+        return None if self._before is None else self._before[1]
+
+    def running(self) -> tuple[Accounts, float] | None:
+        """Return what knows its running tasks, and the loop time; None if it has not started."""
+        parts, observed = self.executor._parts, self._observed
+        return None if parts is None or observed is None else (parts.accounts, observed.now())
+
+    def epoch(self) -> float | None:
+        """Return epoch seconds on the timeline of the executor; None if it has not started."""
+        return None if self._observed is None else self._observed.epoch()
 
     def _member(self) -> tuple[Any, float] | None:
         """Return the membership in a group that shares a pace alone, and the loop time; None if there is none.
@@ -199,6 +234,7 @@ class RecordedHistory:
         if observed is None or statistics is None:
             return
         now = observed.now()
+        self._mark_starts(now)
         started, _ = self._samples.take()
         lateness = sorted(sample.lateness for sample in started)
         before, self._before = self._before, (now, statistics)
@@ -217,6 +253,12 @@ class RecordedHistory:
                 lateness=lateness[math.ceil(0.99 * len(lateness)) - 1] if lateness else math.nan,
             )
         )
+
+    def _mark_starts(self, now: float) -> None:
+        """Note how many coroutines have started by now, for the ages of those that run."""
+        parts = self.executor._parts
+        assert parts is not None, "it has been observed"
+        self.marks.note(now, parts.coroutines.last_number, next(iter(parts.accounts.running), None))
 
 
 def rate_of(statistics: Statistics) -> float:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ratelimited_executor._core.durations import format_duration
 from ratelimited_executor._runtime.insight.insight import Hold
@@ -17,6 +17,10 @@ if TYPE_CHECKING:
 
 __all__ = [
     "NOTHING",
+    "STATES",
+    "StateText",
+    "age_text",
+    "ago_text",
     "count_text",
     "float_of",
     "hold_text",
@@ -143,8 +147,20 @@ def seconds_text(seconds: float | None) -> str:
     return "0 s" if seconds == 0 else format_duration(seconds)
 
 
-def state_text(statistics: Statistics, *, is_closing: bool, failed: float = 0.0) -> tuple[str, str]:
-    """Say in what state an executor is: in words, and as the class of its colour: ``good``, ``wait`` or ``bad``.
+STATES: Final = ("outage", "failing", "penalty", "paused", "closing", "open", "not started")
+"""The kinds of states of an executor, the worst first."""
+
+
+class StateText(NamedTuple):
+    """A state: its kind, one of ``STATES``, in words, and as the class of its colour: ``good``, ``wait`` or ``bad``."""
+
+    kind: str
+    text: str
+    colour: str
+
+
+def state_text(statistics: Statistics, *, is_closing: bool, failed: float = 0.0) -> StateText:
+    """Say in what state an executor is.
 
     Args:
         statistics: the statistics of the executor.
@@ -152,16 +168,41 @@ def state_text(statistics: Statistics, *, is_closing: bool, failed: float = 0.0)
         failed: tasks a second that have failed recently.
     """
     if is_closing:
-        return "closing", "wait"
-    if statistics.is_paused:
-        return "paused", "wait"
-    if statistics.fleet is not None and statistics.fleet.rate == 0:
-        return "group paused: its rate is 0", "wait"
+        return StateText("closing", "closing", "wait")
+    is_group_paused = statistics.fleet is not None and statistics.fleet.rate == 0
+    if statistics.is_paused or is_group_paused:
+        text = "paused" if statistics.is_paused else "group paused: its rate is 0"
+        return StateText("paused", text, "wait")
     if statistics.fleet is not None and statistics.fleet.state == "outage":
-        return "outage: no answer from Redis, PostgreSQL or the file", "bad"
+        return StateText("outage", "outage: no answer from Redis, PostgreSQL or the file", "bad")
     if statistics.penalty > 0:
-        return f"penalty: {seconds_text(statistics.penalty)} left", "wait"
-    return (f"open; {per_second_text(failed)} fail", "bad") if failed > 0 else ("open", "good")
+        return StateText("penalty", f"penalty: {seconds_text(statistics.penalty)} left", "wait")
+    if failed > 0:
+        return StateText("failing", f"open; {per_second_text(failed)} fail", "bad")
+    return StateText("open", "open", "good")
+
+
+def age_text(least: float, most: float | None) -> str:
+    """Write how long something has lasted: at least, and at most, in whole seconds; None for what nobody knows.
+
+    >>> age_text(7.31, 7.31), age_text(5.4, 10.2), age_text(0, 3.2), age_text(90, None)
+    ('7.31 s', '5 s to 11 s', 'up to 4 s', 'over 1m30s')
+    """
+    if most is None:
+        return f"over {seconds_text(int(least))}"
+    if most == least:
+        return seconds_text(least)
+    end = seconds_text(math.ceil(most))
+    return f"{seconds_text(int(least))} to {end}" if least >= 1 else f"up to {end}"
+
+
+def ago_text(seconds: float) -> str:
+    """Write how long ago something was, in whole seconds.
+
+    >>> ago_text(-0.1), ago_text(7.31), ago_text(3601)
+    ('just now', '7 s ago', '1h1s ago')
+    """
+    return "just now" if seconds < 1 else f"{seconds_text(int(seconds))} ago"
 
 
 def time_text(at: float) -> str:

@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING, Any, Final
 from ratelimited_executor._kernel.states import TaskState
 from ratelimited_executor._runtime.insight.insight import explain_briefly
 from ratelimited_executor._runtime.insight.listing import waiting_batches, waiting_handles
-from ratelimited_executor.dashboard.plots import plot_of
+from ratelimited_executor.dashboard.plots import plot_of, spark_svg
 from ratelimited_executor.dashboard.texts import (
     NOTHING,
+    STATES,
+    StateText,
     count_text,
     name_text,
     number_text,
@@ -23,7 +25,7 @@ from ratelimited_executor.dashboard.texts import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from ratelimited_executor._core.queue.queue import TaskQueue
     from ratelimited_executor._runtime.insight.insight import Explanation, Statistics
@@ -59,6 +61,7 @@ __all__ = [
 PAGE_SIZE: Final = 50
 COLUMNS: Final = ("Rate", "Starts", "Due", "Backlog", "Waiting", "Running", "Lateness", "Failed")
 SORTS: Final = {
+    "trouble": "",
     "name": "",
     "starts": "started",
     "due": "overdue",
@@ -67,20 +70,22 @@ SORTS: Final = {
     "lateness": "lateness",
     "failed": "failed",
 }
-"""Columns that the list can be sorted by, as its headings call them, and the field of a point with their values."""
+"""What the list can be sorted by: trouble, the worst first; its columns, as their headings call them, with the field of a point."""
 _LOOKED_AT_MAX: Final = 1000  # waiting tasks in one answer: some 3 ms of the event loop
 _WALKED_MAX: Final = 3000  # due tasks, all of which an exact explanation walks: at most 5 ms
 _TRIED_MAX: Final = 500  # the same where starts have costs, and each is tried on a copy of the limits: some 8 ms
 _KEYS_SHOWN_MAX: Final = 20
+_SPARK_COUNT: Final = 180  # points of a line in the list: 15 minutes
+_WORST: Final = ("failed", "lateness", "overdue")  # fields of a point, by which executors of one state are in trouble
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExecutorRow:
-    """One executor in the list: its name, its state with the class of its colour, and a text for each of ``COLUMNS``."""
+    """One executor in the list: its name, its state, its starts as a line, and a text for each of ``COLUMNS``."""
 
     name: str
-    state: str
-    state_class: str
+    state: StateText
+    spark: str
     texts: Sequence[str]
 
 
@@ -91,7 +96,9 @@ class Overview:
     Attributes:
         rows: its executors.
         count: how many there are in all.
-        found_count: how many of them have what was looked for in their names.
+        found_count: how many of them are in the list, on whatever page of it.
+        states: how many of those with what was looked for in their names are in each state, the worst first.
+        totals: sums over all executors.
         page: its number, from 1.
         page_count: how many pages there are.
     """
@@ -99,17 +106,20 @@ class Overview:
     rows: Sequence[ExecutorRow]
     count: int
     found_count: int
+    states: Mapping[str, int]
+    totals: Sequence[Figure]
     page: int
     page_count: int
 
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """A figure and what it is; ``note`` says more."""
+    """A figure and what it is; ``note`` says more, and ``is_bad`` that it tells of trouble."""
 
     name: str
     text: str
     note: str
+    is_bad: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,20 +146,28 @@ class ShownTask:
     due: str
 
 
-def overview_of(recorded: dict[str, RecordedHistory], *, find: str, sort: str, page: int) -> Overview:
+def overview_of(recorded: dict[str, RecordedHistory], *, find: str, state: str, sort: str, page: int) -> Overview:
     """Return a page of the list of executors.
 
-    Sorted by the points that were taken last, so that only those on the page are asked.
+    Sorted and summed up by the points that were taken last, so that only those on the page are asked.
 
     Args:
         recorded: by the name of the executor.
         find: what their names have, in whatever case.
+        state: one of ``STATES``; empty for all.
         sort: one of ``SORTS``; but by name, the largest come first.
         page: its number; the nearest there is is returned.
     """
     wanted = find.casefold()
-    found = sorted(recorded if not wanted else (name for name in recorded if wanted in name.casefold()))
-    if sort != "name":
+    named = sorted(recorded if not wanted else (name for name in recorded if wanted in name.casefold()))
+    kinds = {name: _kind_of(recorded[name]) for name in named}
+    counts = Counter(kinds.values())
+    found = [name for name in named if kinds[name] == state] if state else named
+    if sort == "trouble":
+        found.sort(
+            key=lambda name: (STATES.index(kinds[name]), *(-_last(recorded[name].history, each) for each in _WORST))
+        )
+    elif sort != "name":
         found.sort(key=lambda name: -_last(recorded[name].history, SORTS[sort]))
     page_count = max(1, math.ceil(len(found) / PAGE_SIZE))
     page = min(max(1, page), page_count)
@@ -158,6 +176,8 @@ def overview_of(recorded: dict[str, RecordedHistory], *, find: str, sort: str, p
         rows=[executor_row(recorded[name]) for name in shown],
         count=len(recorded),
         found_count=len(found),
+        states={each: counts[each] for each in STATES if counts[each]},
+        totals=_totals_of(recorded),
         page=page,
         page_count=page_count,
     )
@@ -169,14 +189,43 @@ def _last(history: History[Point], name: str) -> float:
     return -1.0 if math.isnan(value) else value
 
 
+def _kind_of(recorded: RecordedHistory) -> str:
+    """Return the kind of the state of an executor, without asking for its statistics again."""
+    executor = recorded.executor
+    if executor.is_shutdown:
+        return "closing"
+    if executor.is_paused:
+        return "paused"
+    statistics = recorded.recent
+    if statistics is None or statistics.is_paused:  # it has been resumed since
+        statistics = recorded.statistics()
+    return "not started" if statistics is None else state_of(recorded, statistics).kind
+
+
+def _totals_of(recorded: dict[str, RecordedHistory]) -> list[Figure]:
+    """Return sums over executors."""
+    sums = dict.fromkeys(("started", "failed", "overdue", "waiting", "running"), 0.0)
+    for each in recorded.values():
+        for name in sums:
+            sums[name] += max(0.0, _last(each.history, name))
+    return [
+        Figure("Starts", per_second_text(sums["started"]), ""),
+        Figure("Failures", per_second_text(sums["failed"]), "", is_bad=sums["failed"] > 0),
+        Figure("Due", count_text(sums["overdue"]), ""),
+        Figure("Waiting", count_text(sums["waiting"]), ""),
+        Figure("Running", count_text(sums["running"]), ""),
+    ]
+
+
 def executor_row(recorded: RecordedHistory) -> ExecutorRow:
     """Return how an executor stands."""
     executor, point = recorded.executor, recorded.history.last()
     statistics = recorded.statistics()
     if statistics is None:
         texts = [str(executor.rate), *[NOTHING] * (len(COLUMNS) - 1)]
-        return ExecutorRow(name=executor.name, state="not started", state_class="wait", texts=texts)
-    state, state_class = state_of(recorded, statistics)
+        return ExecutorRow(
+            name=executor.name, state=StateText("not started", "not started", "wait"), spark="", texts=texts
+        )
     texts = [
         rate_text(statistics),
         NOTHING if point is None else per_second_text(point.started),
@@ -187,11 +236,14 @@ def executor_row(recorded: RecordedHistory) -> ExecutorRow:
         NOTHING if point is None else seconds_text(point.lateness),
         count_text(statistics.failed),
     ]
-    return ExecutorRow(name=executor.name, state=state, state_class=state_class, texts=texts)
+    spark = spark_svg(
+        recorded.history.tail("started", _SPARK_COUNT), recorded.history.tail("failed", _SPARK_COUNT), _SPARK_COUNT
+    )
+    return ExecutorRow(name=executor.name, state=state_of(recorded, statistics), spark=spark, texts=texts)
 
 
-def state_of(recorded: RecordedHistory, statistics: Statistics) -> tuple[str, str]:
-    """Return the state of an executor in words, and the class of its colour."""
+def state_of(recorded: RecordedHistory, statistics: Statistics) -> StateText:
+    """Return the state of an executor."""
     point = recorded.history.last()
     failed = 0.0 if point is None else point.failed
     return state_text(statistics, is_closing=recorded.executor.is_shutdown, failed=failed)
@@ -210,9 +262,10 @@ def _is_crowded(queue: TaskQueue, count_max: int) -> bool:
 
 
 def figures_of(executor: RateLimitedExecutor, statistics: Statistics) -> list[Figure]:
-    """Return the figures at the head of an executor's page."""
+    """Return the figures at the head of an executor's page: what nearly all have, and of the others those that are not 0."""
     concurrency = executor.max_concurrency
     of = "" if concurrency is None else f" of {count_text(concurrency)}"
+    retried = f"; {count_text(statistics.retried)} attempts retried" if statistics.retried else ""
     figures = [
         Figure("Rate", rate_text(statistics), _manner_of(executor)),
         Figure(
@@ -221,21 +274,19 @@ def figures_of(executor: RateLimitedExecutor, statistics: Statistics) -> list[Fi
         Figure("Backlog", seconds_text(_backlog_seconds(executor)), "until the last due task starts"),
         Figure("Waiting", count_text(statistics.waiting), "tasks that have not started"),
         Figure("Running", f"{count_text(statistics.running)}{of}", "started, not finished"),
-        Figure("Accepted", count_text(statistics.accepted), "since the executor started"),
-        Figure("Done", count_text(statistics.done), "returned"),
-        Figure(
-            "Failed",
-            count_text(statistics.failed),
-            f"raised an exception; {count_text(statistics.retried)} attempts retried",
-        ),
-        Figure("Expired", count_text(statistics.expired), "not started by their deadline"),
-        Figure("Cancelled", count_text(statistics.cancelled), "before or during their run"),
-        Figure("Dropped", count_text(statistics.dropped), "because the backlog was full"),
-        Figure("Waiters", count_text(statistics.waiters), "producers waiting for room"),
-        Figure("Peers", count_text(statistics.peers), "processes sharing the rate"),
+        Figure("Done", count_text(statistics.done), f"returned, of {count_text(statistics.accepted)} accepted"),
+        Figure("Failed", count_text(statistics.failed), f"raised an exception{retried}", is_bad=statistics.failed > 0),
     ]
-    if statistics.keys:
-        figures.append(Figure("Keys", count_text(statistics.keys), "whose limits hold state"))
+    for name, count, note in (
+        ("Expired", statistics.expired, "not started by their deadline"),
+        ("Cancelled", statistics.cancelled, "before or during their run"),
+        ("Dropped", statistics.dropped, "because the backlog was full"),
+        ("Waiters", statistics.waiters, "producers waiting for room"),
+        ("Peers", statistics.peers if statistics.peers > 1 else 0, "processes sharing the rate"),
+        ("Keys", statistics.keys, "whose limits hold state"),
+    ):
+        if count:
+            figures.append(Figure(name, count_text(count), note))
     return figures
 
 
@@ -259,15 +310,15 @@ def plots_of(history: History[Point], end: float) -> list[Plot]:
     starts = {"started": started, "rate": rate, "failed": history.column("failed")}
     waiting = {"waiting": history.column("waiting"), "due": history.column("overdue")}
     plots = (
-        ("Starts per second", per_second_text, starts, False),
-        ("Waiting tasks", number_text, waiting, True),
-        ("Running tasks", number_text, {"running": history.column("running")}, True),
-        ("Lateness, 99th percentile", seconds_text, {"lateness": history.column("lateness")}, False),
+        ("Starts per second", per_second_text, "/s", starts),
+        ("Waiting tasks", number_text, "", waiting),
+        ("Running tasks", number_text, "", {"running": history.column("running")}),
+        ("Lateness, 99th percentile", seconds_text, "s", {"lateness": history.column("lateness")}),
     )
     times = history.column("at")
     return [
-        plot_of(title, times, columns, end=end, text_of=text_of, is_whole=is_whole)
-        for title, text_of, columns, is_whole in plots
+        plot_of(title, times, columns, end=end, text_of=text_of, unit=unit, is_whole=not unit)
+        for title, text_of, unit, columns in plots
     ]
 
 

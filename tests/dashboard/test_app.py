@@ -80,6 +80,69 @@ async def test_state_tells_of_recent_failures(handler, reports):
                 assert '<span class="badge good">open</span>' in (await web.get(path)).text
 
 
+async def test_page_begins_with_failures_and_what_runs(handler, reports):
+    """Both pages have the latest failures, escaped, before anything else, and the tasks that have run for longest."""
+    handler()
+
+    async def fail(item):
+        raise ValueError(f"{EVIL} http://ann:secret@host/ {item}")
+
+    async with ExecutorManager() as manager:
+        app = dashboard(manager)
+        mail = manager.executor("mail", rate=10, drain_timeout=0)
+        mail.submit(asyncio.sleep, 100, name=EVIL, key="ann")
+        mail.execute(asyncio.sleep, 100)
+        mail.schedule_many(fail, [1] * 30, name="letter")
+        await asyncio.sleep(12.05)
+        async with client(app) as web:
+            for path in ("/", "/executor?name=mail"):
+                page = await web.get(path)
+                text = text_of(page)
+                assert EVIL not in page.text
+                assert "secret" not in page.text
+                assert re.search(r"ValueError &lt;script&gt;.* http://\*\*\*@host/ 1 30 times , last \d+ s ago", text)
+                assert "fail (test_app.py:" in text
+                assert page.text.index("Latest failures") < page.text.index("longest" if path == "/" else "Running now")
+                assert re.search(r"12(\.\d)? s (mail )?ann sleep \(tasks.py:", text), text
+            assert re.search(r"sleep 12(\.\d)? s - sleep \(tasks.py:", text), text
+            assert "Show all" not in text
+
+
+async def test_list_leads_with_trouble():
+    """Executors that fail come first, then those that are held, and a state can be picked; sums stand above."""
+
+    async def fail(_):
+        raise BufferError
+
+    asyncio.get_running_loop().set_exception_handler(lambda *_: None)
+    async with ExecutorManager() as manager:
+        app = dashboard(manager)
+        for name in ("a-idle", "b-paused", "c-slow", "d-failing", "e-busy"):
+            manager.executor(name, rate=10, drain_timeout=0)
+        executors = manager.executors
+        executors["b-paused"].pause()
+        executors["c-slow"].penalize(100)
+        executors["d-failing"].schedule_many(fail, range(1000))
+        executors["e-busy"].schedule_many(nothing, range(1000))
+        manager.executor("f-new")
+        await asyncio.sleep(15.05)
+        async with client(app) as web:
+            page = await web.get("/")
+            names = re.findall(r'<tr id="executor-([^"]+)"', page.text)
+            assert names == ["d-failing", "c-slow", "b-paused", "e-busy", "a-idle", "f-new"]
+            text = text_of(page)
+            assert "Starts 20/s Failures 10/s" in text
+            assert "All 6 1 failing 1 penalty 1 paused 3 open" in text
+            assert page.text.count('<path class="line failed"') == 1
+            picked = await web.get("/?state=failing")
+            assert re.findall(r'<tr id="executor-([^"]+)"', picked.text) == ["d-failing"]
+            assert "1 of 6 executors" in text_of(picked)
+            assert "No executor is outage" in text_of(await web.get("/?state=outage"))
+            assert (await web.get("/?state=odd")).status_code == 400
+            executors["b-paused"].resume()
+            assert "1 paused" not in text_of(await web.get("/"))
+
+
 async def test_list_is_searched_sorted_and_paged():
     """The list has fifty executors on each page, and can be filtered by name and sorted; bad parameters are refused."""
     async with ExecutorManager() as manager:
@@ -96,14 +159,14 @@ async def test_list_is_searched_sorted_and_paged():
             assert (await web.get("/?sort=length")).status_code == 400
             assert (await web.get("/?page=x")).status_code == 400
             assert (await web.get("/?page=-1")).status_code == 400
-        names = re.findall(r">(e\d{3})<", first.text)
+        names = re.findall(r">(e\d{3})<", by_column["name"].text)
         assert names == [f"e{number:03}" for number in range(50)]
         assert "Page 1 of 5" in first.text
         assert "Page 5 of 5" in last.text
         assert len(re.findall(r">(e\d{3})<", found.text)) == 10
         assert re.findall(r">(e\d{3})<", most.text)[:3] == ["e249", "e248", "e247"]
-        headings = [heading.lower() for heading in re.findall(r'<th scope="col"[^>]*>(\w+)</th>', first.text)]
-        assert set(by_column) < set(headings)
+        linked = re.findall(r'<th scope="col"[^>]*><a href="./\?[^"]*sort=(\w+)', first.text)
+        assert set(by_column) == set(linked)
         assert {200} == {page.status_code for page in by_column.values()}
         for executor in manager.executors.values():
             executor.rate = math.inf
@@ -124,7 +187,7 @@ async def test_page_of_an_executor_shows_what_waits():
         assert re.search(r"letter 20\d 500 29\d 0", text)
         assert "permits 1000/min window" in text
         assert "ann 1" in text
-        assert "later ann 3 1 in 40 s" in text_of(found)
+        assert "Task Key Priority Due later ann 3 in 40 s" in text_of(found)  # a column of equal costs is left out
         assert "letter[" not in found.text
         assert page.text.count("<svg") == 4
         executor.rate = 10_000
@@ -253,8 +316,12 @@ async def test_pages_of_very_many_tasks_stay_small():
         await asyncio.sleep(1.5)
         async with client(app) as web:
             page = await web.get("/executor?name=mail")
-            assert "the oldest 50 of 200" in page.text
-            assert len(re.findall("batch \\d+<", page.text)) == 50
+            assert "the oldest 10 of 200" in page.text
+            assert len(re.findall("batch \\d+<", page.text)) == 10
+            assert 'href="executor?name=mail&amp;show=batches#batches">Show 50 of 200<' in page.text
+            every = await web.get("/executor?name=mail&show=batches")
+            assert len(re.findall("batch \\d+<", every.text)) == 50
+            assert (await web.get("/executor?name=mail&show=all")).status_code == 400
             assert re.search("Backlog - ", text_of(page))
             link = re.search(r'<a href="(task\?[^"]+)">task 9</a>', page.text)[1].replace("&amp;", "&")
             shown = text_of(await web.get(f"/{link}"))
@@ -530,6 +597,49 @@ async def test_each_change_leaves_a_line_in_the_log(caplog):
     assert (handle.cancelled(), batch.done()) == (True, True)
 
 
+async def test_each_change_is_told_to_the_program(caplog, handler, reports):
+    """``on_change`` gets each change after it was made, may be async, and cannot undo it by an error; pages show the last."""
+    handler()
+    told = []
+
+    async def tell(change):
+        told.append(change)
+        raise BufferError
+
+    async with ExecutorManager() as manager:
+        manager.executor("payments")
+        mail = manager.executor("mail", rate=5)
+        async with client(dashboard(manager, authorize=lambda request: True, on_change=tell)) as web:
+            assert "Changes on this page" not in (await web.get("/executor?name=mail")).text
+            await change(web, action="set-rate", rate="7")
+            await change(web, 409, action="set-rate", rate="fast")
+            assert str(mail.rate) == "7/s"
+            for path, is_shown in (("/", True), ("/executor?name=mail", True), ("/executor?name=payments", False)):
+                assert ("5/s → 7/s by an unknown user" in text_of(await web.get(path))) is is_shown
+    assert [(each.action, each.name, each.what, each.old, each.new) for each in told] == [
+        ("set-rate", "mail", "rate", "5/s", "7/s")
+    ]
+    assert "exception in on_change of the live page" in reports[0]["message"]
+
+
+async def test_permission_may_depend_on_action_and_executor():
+    """A function of three arguments decides about each change; the page has the controls that it allows, and no others."""
+
+    def may(request, action, name):
+        return action in ("pause", "resume") and name != "payments"
+
+    async with ExecutorManager() as manager:
+        mail, payments = manager.executor("mail", rate=5), manager.executor("payments", rate=5)
+        async with client(dashboard(manager, authorize=may)) as web:
+            page = await web.get("/executor?name=mail")
+            assert ("Pause" in page.text, "Set rate" in page.text) == (True, False)
+            assert "change" not in (await web.get("/executor?name=payments")).text
+            await change(web, 403, action="pause", name="payments")
+            await change(web, 403, action="set-rate", rate="9")
+            await change(web, action="pause")
+        assert (mail.is_paused, payments.is_paused, str(mail.rate)) == (True, False, "5/s")
+
+
 async def test_page_names_its_process_and_changes_no_other():
     """Each page names the process; a change from the page of another process is refused, unless it is for all of them."""
     own = f"{socket.gethostname()}, process {os.getpid()}"
@@ -718,6 +828,7 @@ async def test_store_that_does_not_answer_does_not_hold_the_page():
         ({"target": 3}, "target must be"),
         ({"authorize": True}, "authorize must be a function"),
         ({"authorize_view": "me"}, "authorize_view must be a function"),
+        ({"on_change": 3}, "on_change must be a function of a change"),
         ({"title": None}, "title must be a str"),
         ({"stores": {"x": 3}}, "stores must map names to stores"),
     ],

@@ -23,6 +23,8 @@ def test_ring_keeps_the_newest_points_in_their_order(count_max, count):
     assert len(history) == len(kept)
     assert history.column("at") == [1e9 + number for number in kept]
     assert history.column("waiting") == kept
+    for tail_count in (1, 3, 9):
+        assert history.tail("waiting", tail_count) == kept[-tail_count:]
     assert (None if not kept else kept[-1]) == (None if history.last() is None else history.last().waiting)
 
 

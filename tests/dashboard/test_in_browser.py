@@ -189,7 +189,7 @@ def test_page_of_somebody_else_is_not_taken_over(browser, service):
     login = "<main>Who are you?</main>"
     page.route(service.url, lambda route: route.fulfill(status=401, content_type="text/html", body=login))
     page.get_by_text("No reply from the server").wait_for(timeout=20_000)
-    assert page.get_by_role("heading", name="Executors").is_visible()
+    assert page.get_by_role("heading", name="Executors", exact=True).is_visible()
     page.unroute(service.url)
     page.route(
         service.url, lambda route: route.fulfill(status=302, headers={"location": f"{service.url}static/icon.svg"})

@@ -8,6 +8,7 @@ import pytest
 from ratelimited_executor._core.permits.rates import Rate
 from ratelimited_executor._runtime.insight.insight import Hold
 from ratelimited_executor.dashboard.texts import (
+    age_text,
     count_text,
     hold_text,
     number_text,
@@ -37,6 +38,10 @@ from ratelimited_executor.dashboard.texts import (
         (seconds_text(0), "0 s"),
         (seconds_text(math.inf), "∞"),
         (seconds_text(5400), "1h30m"),
+        (age_text(5.0, 10.0), "5 s to 10 s"),
+        (age_text(5.0, 5.0), "5 s"),
+        (age_text(0.0, 5.0), "up to 5 s"),
+        (age_text(5.0, None), "over 5 s"),
         (time_text(0), "1970-01-01 00:00:00 UTC"),
     ],
 )
@@ -52,16 +57,16 @@ def standing(**values):
 @pytest.mark.parametrize(
     ("values", "is_closing", "expected"),
     [
-        ({}, False, ("open", "good")),
-        ({"is_paused": True}, False, ("paused", "wait")),
-        ({"penalty": 2.5}, False, ("penalty: 2.5 s left", "wait")),
+        ({}, False, ("open", "open", "good")),
+        ({"is_paused": True}, False, ("paused", "paused", "wait")),
+        ({"penalty": 2.5}, False, ("penalty", "penalty: 2.5 s left", "wait")),
         (
             {"fleet": SimpleNamespace(state="outage", rate=None)},
             False,
-            ("outage: no answer from Redis, PostgreSQL or the file", "bad"),
+            ("outage", "outage: no answer from Redis, PostgreSQL or the file", "bad"),
         ),
-        ({"fleet": SimpleNamespace(state="active", rate=0)}, False, ("group paused: its rate is 0", "wait")),
-        ({"is_paused": True}, True, ("closing", "wait")),
+        ({"fleet": SimpleNamespace(state="active", rate=0)}, False, ("paused", "group paused: its rate is 0", "wait")),
+        ({"is_paused": True}, True, ("closing", "closing", "wait")),
     ],
 )
 def test_state_names_what_matters_most(values, is_closing, expected):

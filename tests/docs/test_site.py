@@ -90,3 +90,29 @@ def test_broken_link_fails_the_build(built: tuple[Path, subprocess.CompletedProc
     assert len(found) == len(LINKS)
     for number, words in zip((3, 5, 7), LINKS.values(), strict=True):
         assert any(f"broken.md:{number}" in line and words in line for line in found), (words, found)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.skipif(sys.platform == "win32", reason="the browser is found by means that Windows does not have")
+@pytest.mark.parametrize(
+    ("query", "first"),
+    [
+        ("max_concurrency", "reference/executor.html"),
+        ("drain_timeout", "reference/executor.html"),
+        ("cycle", "reference/cycles.html"),
+        ("schedule_many", "reference/bulk.html"),
+    ],
+)
+def test_search_for_a_name_finds_its_reference_first(
+    browser, built: tuple[Path, subprocess.CompletedProcess[str]], query: str, first: str
+) -> None:
+    """The first result of a search for a parameter or a method is a page of the reference, and no changelog."""
+    site, _ = built
+    page = browser.new_page()
+    page.goto(f"{(site / 'search.html').as_uri()}?q={query}")
+    page.locator("#search-results .search a, #search-results ul.search a").first.wait_for(timeout=60_000)
+    links = [link.get_attribute("href") for link in page.locator("#search-results li > a").all()[:3]]
+    assert first in links[0] or "/api/" in links[0] or links[0].startswith("api/"), links
+    assert not any("changelog" in link or "flaws" in link for link in links), links
+    page.close()

@@ -192,10 +192,12 @@ class Listener:
         ended: a task with an owner has ended; with its owner and end state.
         cancelled: tasks without an owner were cancelled before their start; with their number.
         retried: an attempt has failed and is followed by another; with its owner.
+        failed: an attempt has failed; with its owner, its exception, and the state of its task: waiting if another attempt
+            follows, else failed. The exception is not to be kept: it refers to whatever the task has worked with.
         freed: a coroutine has ended, in whatever way; it is no longer among the running ones.
     """
 
-    __slots__ = ("accepted", "cancelled", "ended", "freed", "opened", "retried", "sampled", "started")
+    __slots__ = ("accepted", "cancelled", "ended", "failed", "freed", "opened", "retried", "sampled", "started")
 
     def __init__(
         self,
@@ -207,6 +209,7 @@ class Listener:
         ended: Callable[[Any, TaskState], None] | None = None,
         cancelled: Callable[[int], None] | None = None,
         retried: Callable[[Any], None] | None = None,
+        failed: Callable[[Any, BaseException, TaskState], None] | None = None,
         freed: Callable[[], None] | None = None,
     ) -> None:
         self.opened = opened
@@ -216,6 +219,7 @@ class Listener:
         self.ended = ended
         self.cancelled = cancelled
         self.retried = retried
+        self.failed = failed
         self.freed = freed
 
 
@@ -299,6 +303,7 @@ class Listeners(ListenersFields):
         accounts.tell_cancellations(self._cancelled if any(each.cancelled for each in listeners) else None)
         accounts.on_accepted = self._accepted if self.wants_accepted else None
         accounts.on_retried = self._retried if any(each.retried for each in listeners) else None
+        accounts.on_failed = self._failed if any(each.failed for each in listeners) else None
         self._on_freed = tuple(each.freed for each in listeners if each.freed is not None)
         parts.coroutines.on_free = self._ended_coroutine if self._on_freed else self._freed
 
@@ -374,6 +379,11 @@ class Listeners(ListenersFields):
         for listener in self._listeners:
             if listener.retried is not None:
                 listener.retried(owner)
+
+    def _failed(self, owner: Any, error: BaseException, state: TaskState) -> None:
+        for listener in self._listeners:
+            if listener.failed is not None:
+                listener.failed(owner, error, state)
 
     @two_bodies
     def _ended_coroutine(self) -> None:

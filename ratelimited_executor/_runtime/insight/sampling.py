@@ -13,10 +13,8 @@ from __future__ import annotations
 from threading import RLock
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
-from ratelimited_executor._core.keys.keys import given_key
-from ratelimited_executor._core.queue.records import TaskRecord
 from ratelimited_executor._runtime.insight.observing import Listener, started_at
-from ratelimited_executor._runtime.task.batch_items import BatchItem
+from ratelimited_executor._runtime.insight.owners import key_of_owner
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable
@@ -193,7 +191,7 @@ class Samples:
             if sample.is_kept:  # else it was discarded meanwhile
                 sample.duration = self._now() - at
                 sample.state = state
-                sample.key = _key_of(owner)
+                sample.key = key_of_owner(owner)
                 self._ended.append(sample)
                 if len(self._ended) > self._limit:
                     del self._ended[::2]
@@ -201,10 +199,3 @@ class Samples:
     def _retried(self, owner: Any) -> None:
         """Record the end of an attempt."""
         self._end(owner, None)
-
-
-def _key_of(owner: Any) -> Hashable:
-    """Return the key of a task, as the user gave it; None if it has none."""
-    if isinstance(owner, TaskRecord):
-        return owner.key
-    return given_key(owner.source.key) if type(owner) is BatchItem else None

@@ -118,7 +118,7 @@ class Retries:
         now = self._moments.monotonic()
         if pause is None or (attempts is not None and now + pause >= attempts.until(record._due)):
             return False
-        self._attempt_ended(record)
+        self._attempt_ended(record, error)
         options = _own_options(record)
         if options.attempts is None:
             options.attempts = Attempts(policy)
@@ -179,7 +179,7 @@ class Retries:
         pause = self._pause(handle.retry, attempts.count, error, attempts.first, f"{handle.name}[{index}]")
         if pause is None:
             return False
-        self._attempt_ended(owner)
+        self._attempt_ended(owner, error)
         handle._attempts[index] = attempts
         self.count += 1
         engine = self._engine
@@ -190,11 +190,14 @@ class Retries:
         self._added(source.first)
         return True
 
-    def _attempt_ended(self, owner: Any) -> None:
-        """Record that an attempt has ended, and is followed by another."""
+    def _attempt_ended(self, owner: Any, error: BaseException) -> None:
+        """Record that an attempt has failed, and is followed by another."""
         self._on_key_end(owner)
-        if self._engine.accounts.on_retried is not None:
-            self._engine.accounts.on_retried(owner)
+        accounts = self._engine.accounts
+        if accounts.on_retried is not None:
+            accounts.on_retried(owner)
+        if accounts.on_failed is not None:
+            accounts.on_failed(owner, error, TaskState.WAITING)
 
     def _added(self, due: float) -> None:
         """Record that a task that was accepted before waits again."""

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 __all__ = ["Accounts", "CallOwner", "TaskOwner"]
 
 _DONE: Final = TaskState.DONE  # enum members are slow to look up, and every task end passes here
+_FAILED: Final = TaskState.FAILED
 
 
 class TaskOwner(Protocol):
@@ -75,12 +76,14 @@ class Accounts(AccountFields):
         on_cancelled: called with the number of tasks without their own handle that were cancelled before their start;
             None without observers.
         on_retried: called with the owner of a failed attempt that is followed by another; None without observers.
+        on_failed: called with the owner and the exception of each failed attempt, and the state of its task: waiting if
+            another attempt follows, else failed; None without observers.
         started_at: loop time of the latest start; None without observers.
     """
 
     __slots__ = (
         "_loop", "_on_call_cancelled", "_on_key_end", "_on_observed_end", "_queue", "catch_up", "detach", "feeders", "name",
-        "on_accepted", "on_cancelled", "on_free", "on_retried", "started_at", "try_again",
+        "on_accepted", "on_cancelled", "on_failed", "on_free", "on_retried", "started_at", "try_again",
     )  # fmt: skip
 
     def __init__(
@@ -111,6 +114,7 @@ class Accounts(AccountFields):
         self.on_cancelled: Callable[[int], None] | None = None
         self._on_call_cancelled: Callable[[], None] | None = None
         self.on_retried: Callable[[Any], None] | None = None
+        self.on_failed: Callable[[Any, BaseException, TaskState], None] | None = None
         self.started_at: float | None = None
         self._on_key_end: Callable[[Any, TaskState], None] | None = None
         self._on_observed_end: Callable[[Any, TaskState], None] | None = None
@@ -162,6 +166,8 @@ class Accounts(AccountFields):
         self.counts[state] += 1
         if self.on_task_end is not None:
             self.on_task_end(owner, state)
+        if self.on_failed is not None and state is _FAILED:
+            self.on_failed(owner, outcome, state)
         owner._end(state, outcome)
         self.notify_waiters()
 
@@ -276,6 +282,7 @@ class CallOwner:
     """
 
     key = None  # such calls never start under the limits of keys
+    name: str | None = None  # the owner of all calls names none
 
     def __init__(self, name: str, loop: asyncio.AbstractEventLoop, started_at: float | None = None) -> None:
         self._name = name
@@ -321,6 +328,7 @@ class _FailedCall(CallOwner):
         super().__init__(name, loop, started_at)
         self._call = call
         self._args = args
+        self.name = name_of(call.func if isinstance(call, SitedCall) else call)
 
     def _report(self, context: dict[str, Any]) -> None:
         call: Any = self._call
@@ -328,11 +336,11 @@ class _FailedCall(CallOwner):
         if isinstance(call, SitedCall):
             call, traceback = call.func, call.source_traceback
         if self._args is None:
-            context["message"] = f"exception in the coroutine {name_of(call)} of the executor {self._name}"
+            context["message"] = f"exception in the coroutine {self.name} of the executor {self._name}"
         else:
             handle: Any = asyncio.Handle(call, self._args, self._loop, contextvars.copy_context())
             handle._source_traceback = traceback  # noqa: SLF001  # the default would name the executor as its source
-            context["message"] = f"exception in the callback {name_of(call)} of the executor {self._name}"
+            context["message"] = f"exception in the callback {self.name} of the executor {self._name}"
             context["handle"] = handle
             if traceback is not None:
                 context["source_traceback"] = traceback

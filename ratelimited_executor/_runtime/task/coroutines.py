@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from ratelimited_executor._runtime.task.contexts import SharedContexts
     from ratelimited_executor._runtime.time.clock import Moments
 
-__all__ = ["Coroutines", "cancel_guarded"]
+__all__ = ["Coroutines", "cancel_guarded", "watched"]
 
 _IS_EAGER: Final = sys.version_info >= (3, 12)
 
@@ -81,6 +81,11 @@ class Coroutines(CoroutineFields):
         self._number = 0
         self.is_starting = False
         self.running = accounts.running
+
+    @property
+    def last_number(self) -> int:
+        """The number of the coroutine that has started last: numbers rise from start to start."""
+        return self._number
 
     @two_bodies
     def start(
@@ -211,6 +216,19 @@ class Coroutines(CoroutineFields):
         finally:
             del owner  # else a traceback keeps this frame, which keeps the handle, so the error goes unreported
             self.on_free()
+
+
+def watched(task: Any) -> tuple[Any, Any]:
+    """Return the owner of a running task, and its coroutine, by its value in ``running``; None for what is not known."""
+    watch = task.get_coro() if isinstance(task, asyncio.Task) else None
+    if type(watch) is not CoroutineType:  # the compiled body's, which has the attributes of the coroutine
+        return getattr(watch, "owner", None), watch
+    frame = watch.cr_frame
+    variables: Any = {} if frame is None else frame.f_locals
+    owner = variables.get("owner")
+    if type(variables) is dict:
+        variables.clear()  # before Python 3.13, the frame keeps this copy of its variables, and so the owner
+    return owner, watch.cr_await
 
 
 def _may_wait_anew(owner: Any) -> bool:

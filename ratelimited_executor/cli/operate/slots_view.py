@@ -5,11 +5,13 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Final
 
+from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
 from ratelimited_executor._core.durations import format_duration
 from ratelimited_executor._core.escapes import visible
+from ratelimited_executor.cli.screen import Fitting
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -33,7 +35,7 @@ def draw_slots(slots: SlotsView) -> list[RenderableType]:
     for pool in slots.pools:
         parts += [Text(), _head(pool)]
         if pool.holders or pool.waiting:
-            parts.append(_table(pool))
+            parts.append(Fitting(_table(pool), _lines(pool)))
     return parts
 
 
@@ -59,6 +61,20 @@ def _table(pool: PoolView) -> Table:
     if len(pool.waiting) > _WAITING_SHOWN:
         table.add_row(f"{len(pool.waiting) - _WAITING_SHOWN:,} more wait", style="dim")
     return table
+
+
+def _lines(pool: PoolView) -> Group:
+    """Return the claims of a pool on two lines each, for a narrow screen."""
+    lines = []
+    for claim in (*pool.holders, *pool.waiting[:_WAITING_SHOWN]):
+        is_held = claim in pool.holders
+        name, node, fence, age, left = (
+            cell.plain for cell in _row(claim, f"fence {claim.fence}" if is_held else "waits")
+        )
+        lines.append(Text(f"{name}\n  {node}\n  {fence}, age {age}, lease left {left}", style="" if is_held else "dim"))
+    if len(pool.waiting) > _WAITING_SHOWN:
+        lines.append(Text(f"{len(pool.waiting) - _WAITING_SHOWN:,} more wait", style="dim"))
+    return Group(*lines)
 
 
 def _row(claim: ClaimView, fence: str) -> list[Text]:

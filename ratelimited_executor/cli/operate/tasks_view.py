@@ -15,6 +15,7 @@ from ratelimited_executor._core.durable.repetitions import notes_on
 from ratelimited_executor._core.durable.tasks import DurableState
 from ratelimited_executor._core.durations import format_duration
 from ratelimited_executor._core.escapes import visible
+from ratelimited_executor.cli.screen import Fitting
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -36,6 +37,7 @@ _MEANING: Final = {
     DurableState.PAUSED: "due, set aside during a pause",
 }
 _SHOWN_MAX: Final = 200  # characters of a saved state in a table
+_ID_WIDTH: Final = 28  # of an id that the library makes
 _BAD: Final = (DurableState.UNKNOWN, DurableState.DEAD)
 
 
@@ -190,7 +192,7 @@ def _ended_fields(row: EndedRow) -> dict[str, Any]:
 
 
 def _tasks(rows: Sequence[TaskRow], now: float) -> list[Any]:
-    """Return tables of tasks, and of what has no room beside their other columns."""
+    """Return tables of tasks, and of what has no room beside their other columns; on a narrow screen, lines of each task."""
     listing = _listing("id", "state", "function", "lane", "due", "attempts", "owner")
     errors, states = _listing("id", "error"), _listing("id", "saved")
     for row in rows:
@@ -198,8 +200,27 @@ def _tasks(rows: Sequence[TaskRow], now: float) -> list[Any]:
         if row.error:
             errors.add_row(Text(visible(row.id)), Text(visible(row.error_line)))
         if row.saved is not None:
-            states.add_row(Text(visible(row.id)), Text(visible((_text(row.saved) or "")[:_SHOWN_MAX])))
-    return [part for table in (listing, errors, states) if table.row_count for part in (Text(), table)]
+            states.add_row(Text(visible(row.id)), Text(_saved(row)))
+    found = [part for table in (errors, states) if table.row_count for part in (Text(), table)]
+    return [Text(), Fitting(listing, Group(*[_lines(row, now) for row in rows]), *found)]
+
+
+def _lines(row: TaskRow, now: float) -> Text:
+    """Return a task on a few lines, for a narrow screen."""
+    task_id, state, function, lane, due, attempts, owner = _cells(row, now)
+    text = Text(f"{task_id}  {state}  {function}\n  due {due}, attempts {attempts}")
+    for name, value in (("lane", lane), ("owner", owner)):
+        text.append(f"\n  {name} {value}" if value else "")
+    if row.error:
+        text.append(f"\n  {visible(row.error_line)}", style="yellow")
+    if row.saved is not None:
+        text.append(f"\n  saved {_saved(row)}", style="dim")
+    return text
+
+
+def _saved(row: TaskRow) -> str:
+    """Return the beginning of a saved state."""
+    return visible((_text(row.saved) or "")[:_SHOWN_MAX])
 
 
 def _pauses(pauses: Sequence[PauseRow], now: float) -> Table:
@@ -241,9 +262,13 @@ def _overdue(row: TaskRow, now: float) -> float:
 
 
 def _listing(*names: str) -> Table:
+    """Return a table whose ids stay in one line, as they are copied."""
     table = Table(box=None, pad_edge=False)
     for name in names:
-        table.add_column(name, justify="right" if name in ("attempts", "behind") else "left", overflow="fold")
+        width = _ID_WIDTH if name == "id" else None
+        table.add_column(
+            name, justify="right" if name in ("attempts", "behind") else "left", overflow="fold", min_width=width
+        )
     return table
 
 

@@ -76,6 +76,57 @@ async function refresh() {
   }
 }
 
+// What is pointed at in a plot: its values at that moment, read off the lines as they are drawn.
+function pointAt(event) {
+  const svg = event.target.closest?.("svg[data-frame]");
+  for (const id of ["value", "mark"]) document.getElementById(id)?.remove();
+  if (!svg) return;
+  const [left, right, top, bottom] = svg.dataset.frame.split(" ").map(Number);
+  const box = svg.getBoundingClientRect();
+  const scale = box.width / svg.viewBox.baseVal.width;
+  const x = Math.min(right, Math.max(left, (event.clientX - box.left) / scale));
+  const seconds = (svg.dataset.span * (right - x)) / (right - left);
+  const lines = [...svg.querySelectorAll("path.line")].map((path) => {
+    const y = nearest(path.getAttribute("d"), x);
+    return y === null ? null : `${path.classList[1]} ${valueText((svg.dataset.top * (bottom - y)) / (bottom - top), svg.dataset.unit)}`;
+  });
+  const told = [seconds < 2.5 ? "now" : `${spanText(seconds)} ago`, ...lines.filter((line) => line !== null)];
+  const place = (id, text, style) => {
+    const part = document.body.appendChild(document.createElement("div"));
+    part.id = id;
+    part.textContent = text;
+    part.setAttribute("aria-hidden", "true"); // the plot has a label with its values
+    for (const [name, pixels] of Object.entries(style)) part.style[name] = `${pixels}px`;
+    return part;
+  };
+  place("mark", "", { left: box.left + x * scale, top: box.top + top * scale, height: (bottom - top) * scale });
+  const value = place("value", told.join("\n"), { top: box.top + top * scale });
+  const besides = box.left + x * scale + 10;
+  value.style.left = `${besides + value.offsetWidth > innerWidth ? besides - value.offsetWidth - 20 : besides}px`;
+}
+
+function nearest(path, x) {
+  let best = null;
+  let distance = 12; // units of the plot, beyond which there is a gap
+  for (const [, px, py] of path.matchAll(/(-?[\d.]+) (-?[\d.]+)/g)) {
+    if (Math.abs(px - x) >= distance) continue;
+    distance = Math.abs(px - x);
+    best = Number(py);
+  }
+  return best;
+}
+
+const spanText = (seconds) => (seconds < 60 ? `${Math.round(seconds)} s` : `${Math.floor(seconds / 60)} min ${Math.round(seconds % 60)} s`);
+
+function valueText(value, unit) {
+  if (unit !== "s") return `${value < 1000 ? Number(value.toPrecision(3)) : Math.round(value).toLocaleString("en")}${unit}`;
+  return value >= 120 ? spanText(value) : value >= 1 ? `${value.toPrecision(3)} s` : `${Number((1000 * value).toPrecision(3))} ms`;
+}
+
+document.addEventListener("pointermove", pointAt);
+document.addEventListener("pointerdown", pointAt);
+document.addEventListener("scroll", pointAt, { passive: true });
+
 async function keepFresh() {
   for (;;) {
     await new Promise((resolve) => setTimeout(resolve, PERIOD_MS));

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import re
 import sys
@@ -10,12 +11,15 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
+from rich.console import Console, Group
 
 if sys.platform == "win32":
     pytest.skip("there is no server to start", allow_module_level=True)
 
 from ratelimited_executor._core.fleet.slots import SlotCall, SlotEntry, SlotReply
 from ratelimited_executor.cli.commands import cli
+from ratelimited_executor.cli.operate.slots_view import draw_slots
+from ratelimited_executor.peers.redis.slot_inspection import ClaimView, PoolView, SlotsView
 from ratelimited_executor.peers.redis.slot_script import SLOT_SCRIPT, slot_arguments_of, slot_keys_of, slot_reply_of
 
 from ...peers.servers import RedisServer
@@ -223,3 +227,23 @@ def test_server_that_is_away_is_said() -> None:
     result = CliRunner().invoke(cli, ["slots", "--redis", "redis://127.0.0.1:1"])
     assert 2 == result.exit_code
     assert "Redis cannot be read" in result.stderr
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_no_host_is_cut_on_a_narrow_terminal(width: int) -> None:
+    """In 80 columns a holder has lines of its own, on which the name of its host is whole; on a wide screen it is a row."""
+    node = "webhooks-7d9f8b6c5-x2x4q.production.svc"
+    claims = [
+        ClaimView(token=f"{n}", pools=("gpu",), name="a rather long training", node=node, fence=n, age=3.0, left=9.0)
+        for n in range(2)
+    ]
+    pool = PoolView(name="gpu", limit=1, holders=claims[:1], waiting=claims[1:] * 12, is_by_key=False)
+    out = io.StringIO()
+    slots = SlotsView(pools=[pool], quarantine=None, lease=15.0, difference=0.5)
+    Console(file=out, width=width).print(Group(*draw_slots(slots)))
+    assert out.getvalue().count(node) == 11
+    assert re.search(r"^2 more wait", out.getvalue(), re.MULTILINE)
+    if width == 80:
+        assert f"a rather long training\n  {node}\n  fence 0, age 3 s, lease left 9 s" in re.sub(
+            " +\n", "\n", out.getvalue()
+        )

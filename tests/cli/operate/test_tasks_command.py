@@ -76,19 +76,33 @@ def test_age_of_what_is_ready_is_shown(path):
     assert "due, not claimed yet\n" in re.sub(" +\n", "\n", run(path)[1])
 
 
-def test_error_has_room_on_a_narrow_terminal():
-    """In 80 columns an error is beside the id of its task, and not in what other columns leave of the width."""
+@pytest.mark.parametrize("width", [80, 200])
+def test_nothing_is_cut_on_a_narrow_terminal(width):
+    """In 80 columns each task has lines of its own, on which nothing is broken; on a wide screen it is a row of a table."""
     error = "ConnectionError: the provider of payments answered 503"
     row = TaskRow(
         number=1, id="0192f0c1-charge", queue="default", name="payments.charge", version=1, body=b"",
         state=DurableState.DEAD, put_us=0, due_us=0, priority=0, lane="customer-17", key=None, attempt_count=5, lost_count=1,
         owner="workers-7.example:1234:ab12", is_cancelled=False, error=f"Traceback (most recent call last):\n{error}\n",
+        saved=b"page 7",
     )  # fmt: skip
     out = io.StringIO()
-    Console(file=out, width=80).print(
+    Console(file=out, width=width).print(
         draw_tasks(StorePicture(counts={}, first_ready=None, rows=[row], lanes=[]), 1000.0)
     )
-    assert f"0192f0c1-charge  {error}" in out.getvalue()
+    lines = [line.rstrip() for line in out.getvalue().splitlines()]
+    narrow = [
+        "0192f0c1-charge  dead  payments.charge", "  due 16m40s ago, attempts 5 + 1 lost", "  lane customer-17",
+        "  owner workers-7.example:1234:ab12", f"  {error}", "  saved page 7",
+    ]  # fmt: skip
+    if width == 80:
+        assert lines[-len(narrow) :] == narrow
+    else:
+        table = (
+            "0192f0c1-charge +dead +payments.charge +customer-17 +16m40s ago +5 \\+ 1 lost +workers-7.example:1234:ab12"
+        )
+        assert re.search(table, out.getvalue())
+        assert re.search(f"0192f0c1-charge +{error}", out.getvalue())
 
 
 @pytest.mark.parametrize(("ago", "seconds", "text"), [(130, 130.0, "2m10s"), (-1, 0.0, "0 ms")])

@@ -56,7 +56,8 @@ def unhooked(executor) -> bool:
     return (
         queue.on_start is None
         and queue.untold_count == 0
-        and (accounts.on_task_end, accounts.on_accepted, accounts.on_cancelled, accounts.on_retried) == (None,) * 4
+        and (accounts.on_task_end, accounts.on_accepted, accounts.on_cancelled, accounts.on_retried, accounts.on_failed)
+        == (None,) * 5
         and queue.on_time.on_cancelled is None
         and accounts.started_at is None
         and type(accounts.calls).__name__ == "CallOwner"
