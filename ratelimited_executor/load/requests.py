@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import re
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
@@ -23,6 +24,7 @@ __all__ = [
     "check_url",
     "describe_requests",
     "fill",
+    "in_turn",
     "names_class",
     "parse_header",
     "parse_requests",
@@ -34,7 +36,8 @@ __all__ = [
 _NUMBER: Final = re.compile(r"\{n(?::(?P<spec>0?[0-9]{0,3}[dxX]?))?\}")
 _METHOD: Final = re.compile(r"[A-Z][A-Z-]*")
 _HEADER_NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
-_FIELDS: Final = frozenset({"method", "url", "headers", "body", "class"})
+_FIELDS: Final = frozenset({"method", "url", "headers", "body", "class", "weight"})
+_WEIGHT_MAX: Final = 1_000  # a request is sent at least once in so many turns of another
 _CLASS: Final = "{class}"
 _JSON: Final = {"Content-Type": "application/json"}
 
@@ -49,6 +52,7 @@ class RequestTemplate:
         headers: the headers by name.
         body: the body; None for none.
         class_name: the class that the request is for; None for all classes.
+        weight: how often it is sent, compared with others of its class, 1 to 1,000.
     """
 
     url: str
@@ -56,6 +60,23 @@ class RequestTemplate:
     headers: dict[str, str] = field(default_factory=dict)
     body: str | None = None
     class_name: str | None = None
+    weight: int = 1
+
+
+def in_turn(templates: Sequence[RequestTemplate]) -> list[RequestTemplate]:
+    """Return the order in which requests are sent, again and again: each as often as its weight, evenly spread.
+
+    >>> kinds = [RequestTemplate(url="http://host/a", weight=2), RequestTemplate(url="http://host/b", weight=4)]
+    >>> [each.url[-1] for each in in_turn(kinds)]
+    ['b', 'a', 'b']
+    """
+    divisor = math.gcd(*(each.weight for each in templates))
+    places = [
+        ((number + 0.5) / (each.weight // divisor), index)
+        for index, each in enumerate(templates)
+        for number in range(each.weight // divisor)
+    ]
+    return [templates[index] for _, index in sorted(places)]
 
 
 def templates_of_class(templates: Iterable[RequestTemplate], name: str) -> list[RequestTemplate]:
@@ -148,7 +169,8 @@ def _identity(template: RequestTemplate) -> list[object]:
         name.lower(): "" if is_secret(name) else text  # else it could be guessed from the digest
         for name, text in template.headers.items()
     }
-    return [template.method, parts.path, masked(f"?{parts.query}")[1:], sorted(headers.items()), template.body]
+    weight = [] if template.weight == 1 else [template.weight]
+    return [template.method, parts.path, masked(f"?{parts.query}")[1:], sorted(headers.items()), template.body, *weight]
 
 
 def fill(text: str, number: int) -> str:
@@ -248,7 +270,7 @@ def parse_header(text: str) -> tuple[str, str]:
 def parse_requests(
     lines: Iterable[str], base: RequestTemplate, class_names: Sequence[str] = ()
 ) -> list[RequestTemplate]:
-    """Read JSON Lines with ``method``, ``url``, ``headers``, ``body`` and ``class``, all optional.
+    """Read JSON Lines with ``method``, ``url``, ``headers``, ``body``, ``class`` and ``weight``, all optional.
 
     Args:
         lines: the lines of the file; blank ones are skipped.
@@ -281,10 +303,13 @@ def _template_of(value: Any, base: RequestTemplate, class_names: Sequence[str]) 
     if not isinstance(value, dict):
         raise ValueError(f'a request must be a JSON object such as {{"url": "/"}}, got {shown(value)}')  # noqa: TRY004  # a line of a file, no argument
     if unknown := sorted(value.keys() - _FIELDS):
-        raise ValueError(f"unknown field {unknown[0]!r}: a request has method, url, headers, body and class")
+        raise ValueError(f"unknown field {unknown[0]!r}: a request has method, url, headers, body, class and weight")
     class_name = value.get("class")
     if class_name is not None and class_name not in class_names:
         raise ValueError(f"the class {class_name!r} has no rate: give it one, such as --rate urgent=20")
+    weight = value.get("weight", base.weight)
+    if type(weight) is not int or not 1 <= weight <= _WEIGHT_MAX:
+        raise ValueError(f"weight must be a whole number from 1 to {_WEIGHT_MAX:,}, got {shown(weight)}")
     headers = value.get("headers", {})
     if not isinstance(headers, dict) or not all(isinstance(each, str) for each in headers.values()):
         raise ValueError("headers must be an object of strings")  # they are not shown, as they may hold a secret
@@ -302,5 +327,6 @@ def _template_of(value: Any, base: RequestTemplate, class_names: Sequence[str]) 
         headers=base.headers | pairs,
         body=None if body is None else check_body(body),
         class_name=class_name,
+        weight=weight,
     )
     return check_credentials(with_content_type(template))

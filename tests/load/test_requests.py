@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from ratelimited_executor.load.requests import (
@@ -9,6 +11,7 @@ from ratelimited_executor.load.requests import (
     check_url,
     describe_requests,
     fill,
+    in_turn,
     parse_header,
     parse_requests,
     templates_of_class,
@@ -178,3 +181,30 @@ def test_description_tells_requests_apart() -> None:
     assert describe_requests([[RequestTemplate(url="http://h/")]]) == describe_requests(
         [[RequestTemplate(url="http://i/")]]
     )
+
+
+@pytest.mark.parametrize(
+    ("weights", "order"), [((1, 1, 1), "abc"), ((3, 1), "aaba"), ((2, 4), "bab"), ((5,), "a"), ((1, 4), "bbabb")]
+)
+def test_requests_are_sent_as_often_as_their_weights(weights, order) -> None:
+    """Each in proportion, evenly spread, and in the order of the lines if all weigh the same."""
+    templates = [
+        RequestTemplate(url=f"http://h/{name}", weight=weight) for name, weight in zip("abc", weights, strict=False)
+    ]
+    found = "".join(each.url[-1] for each in in_turn(templates))
+
+    assert order == found
+
+
+@pytest.mark.parametrize("weight", [0, 1001, 1.5, "2", True, None])
+def test_bad_weight_is_refused(weight) -> None:
+    """A weight is a whole number from 1 to 1,000."""
+    with pytest.raises(ValueError, match="line 1: weight must be a whole number from 1 to 1,000"):
+        parse_requests([json.dumps({"weight": weight})], RequestTemplate(url="http://h/"))
+
+
+def test_weights_are_part_of_the_digest() -> None:
+    """Requests in another proportion are another load."""
+    kinds = [[RequestTemplate(url=f"http://h/{name}", weight=weight) for name in "ab"] for weight in (1, 2)]
+
+    assert describe_requests([kinds[0]]) != describe_requests([kinds[1]])

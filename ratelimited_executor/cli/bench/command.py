@@ -58,7 +58,7 @@ from ratelimited_executor.load.comparison import compare
 from ratelimited_executor.load.csv_table import csv_of
 from ratelimited_executor.load.figures import Figures, Measurement
 from ratelimited_executor.load.merging import alone, whole_of
-from ratelimited_executor.load.requests import describe_requests
+from ratelimited_executor.load.requests import describe_requests, in_turn
 from ratelimited_executor.load.search import Found, decide, ended_early
 from ratelimited_executor.load.verdicts import judge
 
@@ -159,10 +159,12 @@ class _Bench:
         self._classes = {} if options.find_max else classes_of(options)
         self._target: Callable[..., Any] | None = None
         self._templates: list[list[RequestTemplate]] = []
+        self._turns: list[list[RequestTemplate]] = []  # in the order in which they are sent
         self._wires: list[list[Wire]] | None = None  # if our own client can send them all
         if "://" in options.target:
             self._templates = templates_of(options)
-            self._wires = wires_of(self._templates)
+            self._turns = [in_turn(each) for each in self._templates]
+            self._wires = wires_of(self._turns)
         else:
             refuse_http_options(options)
             self._target = _load_function(options.target)
@@ -211,7 +213,7 @@ class _Bench:
         if self._target is None:
             from ratelimited_executor.cli.bench.aiohttp_client import aiohttp_sender  # noqa: PLC0415  # aiohttp loads here
 
-            return aiohttp_sender(self._templates, connections=self._connections, timeout=timeout)
+            return aiohttp_sender(self._turns, connections=self._connections, timeout=timeout)
         names = [name for name in self._options.rates if name]
         return function_sender(self._target, connections=self._connections, timeout=timeout, class_names=names)
 

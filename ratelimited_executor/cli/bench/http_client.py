@@ -99,19 +99,21 @@ class HttpClient:
         pool.open(request, data)
 
     def ended(self, request: InFlight, outcome: LoadOutcome) -> None:
-        """End a request."""
-        del self._in_flight[request]
-        request.end(outcome)
+        """End a request, unless it was given up."""
+        if request in self._in_flight:
+            del self._in_flight[request]
+            request.end(outcome)
 
     def _expire(self) -> None:
         """Give up the requests whose time is over, and wait for the next."""
-        self._timer = None
-        for request in list(self._in_flight):
+        while self._in_flight:
+            request = next(iter(self._in_flight))
             left = self._timeout - request.age()
             if left > 0:
                 self._timer = self._loop.call_later(left, self._expire)
                 return
             self._give_up(request)
+        self._timer = None
 
     def give_up_all(self) -> None:
         """End all requests in flight as timed out."""

@@ -49,13 +49,13 @@ def templates_of(options: BenchOptions) -> list[list[RequestTemplate]]:
         raise CommandError(f"--requests {options.requests}: {error}") from error
 
 
-def wires_of(templates: Sequence[Sequence[RequestTemplate]]) -> list[list[Wire]] | None:
+def wires_of(turns: Sequence[Sequence[RequestTemplate]]) -> list[list[Wire]] | None:
     """Return the bytes of the requests of each class; None if our own client cannot send all of them."""
     if find_spec("httptools") is None:
         return None
-    wires = [[wire_of(each) for each in of_class] for of_class in templates]
-    known = [[each for each in of_class if each is not None] for of_class in wires]
-    return known if known == wires else None
+    made = {id(each): wire_of(each) for of_class in turns for each in of_class}
+    wires = [[wire for each in of_class if (wire := made[id(each)]) is not None] for of_class in turns]
+    return None if None in made.values() else wires
 
 
 def _all_templates_of(options: BenchOptions, names: Sequence[str]) -> list[RequestTemplate]:
