@@ -446,9 +446,9 @@ def test_failed_jobs_are_tried_again(play):
 
 def test_pauses_between_attempts_are_those_of_the_file(play):
     """The pause before the first retry is drawn up to ``base``, and none is longer than ``cap``."""
-    text = HEAD.replace("[executors.api]", '[executors.api]\nretry = {attempts = 3, base = "10s", cap = "15s"}').replace(
-        "[jobs.call]", "[jobs.call]\nfailures = 1.0"
-    )
+    text = HEAD.replace(
+        "[executors.api]", '[executors.api]\nretry = {attempts = 3, base = "10s", cap = "15s"}'
+    ).replace("[jobs.call]", "[jobs.call]\nfailures = 1.0")
     result, rows = play(text + CALL + "count = 300\n")
     assert (300, 600) == (result.summary.total.failed, result.summary.total.retried)
     first, second, third = (sorted(time for _, time, *_ in rows)[part * 300 : (part + 1) * 300] for part in range(3))
@@ -459,7 +459,7 @@ def test_pauses_between_attempts_are_those_of_the_file(play):
 @pytest.mark.parametrize(
     ("line", "words"),
     [
-        ('retry = {attempts = 3}\nattempts = 3', "give retry, with attempts in it, or attempts alone"),
+        ("retry = {attempts = 3}\nattempts = 3", "give retry, with attempts in it, or attempts alone"),
         ('retry = {pause = "5s"}', r"\[executors.api\] retry has pause, which is unknown"),
         ('retry = {attempts = 3, base = "5s", cap = "1s"}', "cap must be >= base"),
         ("retry = 3", r"\[executors.api\] retry must be a table"),

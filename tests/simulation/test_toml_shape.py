@@ -18,7 +18,10 @@ def test_a_scenario_needs_executors_and_arrivals():
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"executors": {"api": {"max_concurency": 3}}}, "max_concurency, which is unknown: it can have .*max_concurrency"),
+        (
+            {"executors": {"api": {"max_concurency": 3}}},
+            "max_concurency, which is unknown: it can have .*max_concurrency",
+        ),
         ({"executors": {"api": {"retry": {"bas": 1}}}}, r"\[executors.api\] retry has bas"),
         ({"jobs": {"call": {"then": {"when": 1}}}}, r"\[jobs.call\] then has when"),
         ({"arrivals": [{"rate": 1, "count": 2}]}, "must have one of .*, got count, rate"),
