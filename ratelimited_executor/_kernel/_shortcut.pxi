@@ -114,6 +114,7 @@ cdef class Passing:
     """``_Passing`` in ``simulation/shortcut/passing.py``."""
 
     cdef list lanes, meters
+    cdef vector[PyObject*] meter  # the same, without a look-up
     cdef vector[double*] dues, seconds, lucks, starts
     cdef vector[int64_t*] turns  # NULL where they are not known
     cdef vector[Py_ssize_t] heads, begun, counts, levels, executions
@@ -122,6 +123,7 @@ cdef class Passing:
     cdef vector[line[Py_ssize_t]] ready  # lanes, by level: the jobs of a lane start in due order
     cdef priority_queue[pair[double, int]] ends  # the least first: of negated times, with 1 if the job fails
     cdef object queue, admission, problem
+    cdef bint is_stuck  # True if there is a problem
     cdef double workers, permit_at, running_seconds, seen_at, per_log, offset, head_due
     cdef int64_t running, started, done, failed, ready_count, new_count
 
@@ -130,6 +132,8 @@ cdef class Passing:
         self.lanes, self.workers, self.queue, self.problem = list(lanes), workers, queue, ""
         self.admission = None if queue is None else queue.admission
         self.meters = [Counted() for _ in range(meter_count)]
+        for each in self.meters:
+            self.meter.push_back(<PyObject*>each)
         self.permit_at = INF
         self.per_log = new_histogram()._per_log
         self.offset = 1 - math.log(SMALLEST_SECONDS) * self.per_log
@@ -153,7 +157,7 @@ cdef class Passing:
     cdef int pass_until(self, double moment) except -1:
         cdef double end, other
         cdef bint was_full
-        while not self.problem:
+        while not self.is_stuck:
             end = INF if self.ends.empty() else -self.ends.top().first
             other = INF
             if self.running < self.workers:
@@ -180,7 +184,7 @@ cdef class Passing:
         cdef AdmissionFields admission = self.admission
         self.pull(now)
         if self.ready.size() > 1 and self.new_count > RUN_COUNT:
-            self.problem = "crowd"
+            self.problem, self.is_stuck = "crowd", True
             return 0
         self.new_count = 0
         self.permit_at = INF
@@ -215,9 +219,9 @@ cdef class Passing:
         wait = now - self.dues[lane][position]
         bucket = self.bucket_of(wait)
         for each in range(self.waits[lane].size()):
-            (<Counted>self.meters[self.waits[lane][each]]).add(wait, bucket)
+            (<Counted>self.meter[self.waits[lane][each]]).add(wait, bucket)
         seconds = self.seconds[lane][position]
-        (<Counted>self.meters[self.executions[lane]]).add(seconds, self.bucket_of(seconds))
+        (<Counted>self.meter[self.executions[lane]]).add(seconds, self.bucket_of(seconds))
         self.ends.push(pair[double, int](-(now + seconds), self.lucks[lane][position] < self.failures[lane]))
         return 0
 
@@ -248,7 +252,7 @@ cdef class Passing:
                     first = lane
                     continue
                 if self.turns[first] == NULL or self.turns[lane] == NULL:
-                    self.problem = "ties"
+                    self.problem, self.is_stuck = "ties", True
                     return 0
                 if self.turns[lane][self.heads[lane]] < self.turns[first][self.heads[first]]:
                     first = lane
@@ -268,7 +272,7 @@ def pass_jobs(lanes, double workers, queue, moments, is_step, taking, Py_ssize_t
     for number, moment in enumerate(moments):
         self.pass_until(moment)
         self.pull(moment)
-        if self.problem:
+        if self.is_stuck:
             passed.problem = self.problem
             return passed
         passed.started.append(self.started)

@@ -21,9 +21,16 @@ from ratelimited_executor.simulation.forecasts import Forecast, forecast
 from ratelimited_executor.simulation.jobs import Job, JobFailedError
 from ratelimited_executor.simulation.lasting import Lasting
 from ratelimited_executor.simulation.population import Member, Population
-from ratelimited_executor.simulation.recordings import Recording, read_access_log, read_csv, read_recording
+from ratelimited_executor.simulation.recordings import (
+    Recording,
+    read_access_log,
+    read_csv,
+    read_recording,
+    read_results,
+)
 from ratelimited_executor.simulation.report import write_report
 from ratelimited_executor.simulation.runs import RunProgress, RunResult, simulate
+from ratelimited_executor.simulation.shortcut.check import ShortcutError
 from ratelimited_executor.simulation.simulation import Nodes, Scenario, Simulation
 from ratelimited_executor.simulation.strategies import STRATEGIES
 from ratelimited_executor.simulation.summary import (
@@ -74,6 +81,7 @@ __all__ = [
     "RunResult",
     "Sample",
     "Scenario",
+    "ShortcutError",
     "Simulation",
     "Summary",
     "Sweep",
@@ -85,6 +93,7 @@ __all__ = [
     "read_access_log",
     "read_csv",
     "read_recording",
+    "read_results",
     "simulate",
     "sweep",
     "write_report",

@@ -21,6 +21,7 @@ from ratelimited_executor.simulation.summary import PopulationSummary, Quantiles
 if TYPE_CHECKING:
     from ratelimited_executor.simulation.database import RunDatabase
     from ratelimited_executor.simulation.simulation import ArrivalSource, Simulation
+    from ratelimited_executor.simulation.summary import JobSummary
 
 __all__ = ["Recorder"]
 
@@ -227,7 +228,8 @@ class Recorder:
 
     def figures(self) -> dict[str, Any]:
         """Return the figures of the whole run that no table has exactly, so that the report shows the same ones."""
-        total = self.summary().total
+        summary = self.summary()
+        total = summary.total
         delays = new_histogram()
         for source in self._simulation.sources:
             if source.kind == "population":
@@ -237,6 +239,8 @@ class Recorder:
             "queue_depth_mean": total.queue_depth_mean,
             "start_delay": asdict(total.start_delay),
             "sync_delay": asdict(Quantiles.of(delays)),
+            "worker_cost": summary.worker_cost,
+            "jobs_by_kind": {name: _written_kind(kind) for name, kind in summary.jobs_by_kind.items()},
         }
 
     # Helpers.
@@ -336,6 +340,18 @@ class Recorder:
             lock_conflicts=self._counters[source.name, "lock_conflicts"],
             outage_failures=self._counters[source.name, "outage_failures"],
         )
+
+
+def _written_kind(kind: JobSummary) -> dict[str, Any]:
+    """Return the figures of a kind of job, without those of all its keys."""
+    longest = kind.longest_waiting_key
+    return {
+        "wait": asdict(kind.wait),
+        "wait_by_priority": {str(priority): asdict(waits) for priority, waits in kind.wait_by_priority.items()},
+        "longest_waiting_key": None if longest is None else {"key": str(longest[0]), **asdict(longest[1])},
+        "objectives": [asdict(each) for each in kind.objectives],
+        "cost": kind.cost,
+    }
 
 
 def _no_key() -> None:

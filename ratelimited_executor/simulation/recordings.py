@@ -1,4 +1,4 @@
-"""Recorded arrivals, read from the access log of a web server or from a CSV file.
+"""Recorded arrivals, read from the access log of a web server, from a CSV file, or from the results of a bulk run.
 
 A simulation of a log with a tenth of its lines missing would say nothing about the service. So a few unreadable lines
 are counted, and more are an error that names the first one.
@@ -9,6 +9,7 @@ from __future__ import annotations
 import csv
 import gzip
 import io
+import json
 import math
 import re
 import stat
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from os import PathLike
     from typing import TextIO
 
-__all__ = ["Recording", "read_access_log", "read_csv", "read_recording"]
+__all__ = ["Recording", "read_access_log", "read_csv", "read_recording", "read_results"]
 
 # More unreadable lines than both of these are an error.
 _SKIPPED_MAX: Final = 10
@@ -219,12 +220,46 @@ def read_csv(
     )
 
 
-def read_recording(path: str | PathLike[str], **columns: str | None) -> Recording:
-    """Read an access log or a CSV file, recognized by the suffix of its name, or else by its first line.
+def read_results(path: str | PathLike[str]) -> Recording:
+    """Read the results of a bulk run, as ``run --results FILE`` writes them.
+
+    A line arrived when it was due, which is its start minus its lateness, and lasted as long as its last attempt. A line
+    that never started has no time, and counts as unreadable.
 
     Args:
-        path: the file: ``.csv`` or ``.log``, optionally with ``.gz``. A file with another suffix is an access log if
-            its first line is one of an access log.
+        path: the file, JSON Lines, which may be compressed with gzip.
+
+    Raises:
+        OSError: if the file cannot be opened or read.
+        ValueError: as for :func:`read_access_log`.
+    """
+    moments: list[float] = []
+    durations = array("d")
+    tally = _Tally(
+        str(path), 'a result such as {"line": 1, "state": "done", "lateness": 0.1, "started": ..., "duration": 2}'
+    )
+    with _open_text(path) as file:
+        for number, line in enumerate(_lines(path, file), start=1):
+            try:
+                row = json.loads(line)
+                moment = datetime.fromisoformat(row["started"]).timestamp() - float(row["lateness"])
+                took = float(row["duration"])
+            except (AttributeError, KeyError, OverflowError, TypeError, ValueError):
+                tally.skip(number, line)
+                continue
+            moments.append(moment)
+            durations.append(_duration(path, number, "path", took))
+    tally.finish(len(moments))
+    base = min(moments)
+    return _arrange(base, [moment - base for moment in moments], None, durations, tally.skipped)
+
+
+def read_recording(path: str | PathLike[str], **columns: str | None) -> Recording:
+    """Read an access log, a CSV file or the results of a bulk run, recognized by the suffix, or else by the first line.
+
+    Args:
+        path: the file: ``.csv``, ``.log`` or ``.jsonl``, optionally with ``.gz``. A file with another suffix is an access
+            log if its first line is one of an access log.
         columns: ``time``, ``key``, ``duration`` and ``time_format`` as for :func:`read_csv`. A CSV file needs ``time``;
             an access log takes none of them. None is the same as omitting an argument.
 
@@ -237,13 +272,15 @@ def read_recording(path: str | PathLike[str], **columns: str | None) -> Recordin
     if unknown := columns.keys() - {"time", "key", "duration", "time_format"}:
         raise TypeError(f"columns must be time, key, duration or time_format, got {', '.join(sorted(unknown))}")
     given = {name: column for name, column in columns.items() if column is not None}
-    if _is_access_log(path):
+    is_results = _suffix(path) == ".jsonl"
+    if is_results or _is_access_log(path):
         if given:
+            what = "the results of a run" if is_results else "an access log"
             raise ValueError(
-                f"{path}: {', '.join(sorted(given))} must not be given, since the file is an access log, which has no "
+                f"{path}: {', '.join(sorted(given))} must not be given, since the file is {what}, which has no "
                 "columns: leave it out, or use read_csv if the file is a CSV file"
             )
-        return read_access_log(path)
+        return read_results(path) if is_results else read_access_log(path)
     time = given.pop("time", None)
     if time is None:
         with _open_text(path) as file:
@@ -413,9 +450,14 @@ def _iterate_rows(
         yield 1 + rows.line_num, row
 
 
-def _is_access_log(path: str | PathLike[str]) -> bool:
+def _suffix(path: str | PathLike[str]) -> str:
+    """Return the suffix of a name in lower case, without that of a compression."""
     name = Path(path)
-    suffix = (name.with_suffix("") if name.suffix == ".gz" else name).suffix.lower()
+    return (name.with_suffix("") if name.suffix == ".gz" else name).suffix.lower()
+
+
+def _is_access_log(path: str | PathLike[str]) -> bool:
+    suffix = _suffix(path)
     if suffix in (".csv", ".log"):
         return suffix == ".log"
     with _open_text(path) as file:

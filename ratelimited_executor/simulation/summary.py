@@ -143,6 +143,13 @@ class JobSummary:
     objectives: tuple[ObjectiveSummary, ...]
     cost: float = 0.0
 
+    @property
+    def longest_waiting_key(self) -> tuple[Any, Quantiles] | None:
+        """The key with the largest 99th percentile, and its waits; None if no waits by key are kept, or there is one key."""
+        if len(self.wait_by_key) < 2:
+            return None
+        return max(self.wait_by_key.items(), key=lambda each: each[1].p99)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Summary:

@@ -305,6 +305,10 @@ def figures_of(summary: Summary) -> dict[str, float]:
         waits = kind.wait
         for what, value in (("p99", waits.p99), ("mean", waits.mean), ("p50", waits.p50), ("p90", waits.p90)):
             figures[f"wait of {name}, {what}"] = value
+        for priority, of_priority in kind.wait_by_priority.items():
+            figures[f"wait of {name}, priority {priority}, p99"] = of_priority.p99
+        if kind.longest_waiting_key is not None:
+            figures[f"wait of {name}, longest waiting key, p99"] = kind.longest_waiting_key[1].p99
     for name, of in summary.populations.items():
         figures[f"sync delay of {name}, p99"] = of.sync_delay.p99
         figures[f"overdue keys of {name}"] = of.overdue

@@ -1,7 +1,6 @@
 """Simple scenarios as TOML files, without a line of Python.
 
-Files describe executors, populations, jobs, arrivals and outages.
-An unknown name in a file is an error that lists the known ones: a misspelt ``max_concurency`` must not go unnoticed.
+Files describe executors, populations, jobs, arrivals and outages; ``toml_shape.py`` has their tables and names.
 """
 
 from __future__ import annotations
@@ -36,6 +35,7 @@ from ratelimited_executor.simulation.parameters import with_parameters
 from ratelimited_executor.simulation.progress import InstantProgress
 from ratelimited_executor.simulation.recordings import read_recording
 from ratelimited_executor.simulation.simulation import Nodes, Scenario
+from ratelimited_executor.simulation.toml_shape import KINDS, check_shape
 from ratelimited_executor.simulation.waits import Objective
 from ratelimited_executor.spread.slots import CycleSlots
 
@@ -51,37 +51,9 @@ if TYPE_CHECKING:
 
 __all__ = ["TomlScenario", "load_toml"]
 
-_TOP: Final = frozenset(
-    {"name", "days", "interval", "parameters", "executors", "populations", "jobs", "arrivals", "outages"}
-)
-_EXECUTOR: Final = frozenset(
-    {
-        "rate",
-        "max_concurrency",
-        "pacing",
-        "nodes",
-        "max_pending",
-        "key_rate",
-        "key_concurrency",
-        "attempts",
-        "worker_price",
-    }
-)
-_POPULATION: Final = frozenset({"count", "period", "groups"})
-_JOB: Final = frozenset({"duration", "failures", "population", "is_sync", "then", "objectives", "price"})
-_OBJECTIVE: Final = frozenset({"within", "percent", "each"})
-_THEN: Final = frozenset({"job", "executor", "delay"})
-_ARRIVALS: Final = frozenset({"executor", "job", "population", "expires", "priority"})
-_KINDS: Final = {  # kinds of arrivals, and the further fields of each
-    "count": {"at", "over", "scale"},
-    "rate": {"pattern", "scale"},
-    "daily": {"scale"},
-    "log": {"speed", "every", "scale", "time", "key", "duration"},
-    "cycle": {"phase", "buckets"},
-}
 _HOUR_SECONDS: Final = 3600.0
+_ATTEMPTS: Final = 5  # those of Retry
 _ALMOST_ONE: Final = math.nextafter(1.0, 0.0)
-_OUTAGE: Final = frozenset({"population", "group", "job", "begin", "end"})
 
 
 def load_toml(
@@ -148,7 +120,7 @@ class TomlScenario(Scenario):
     """
 
     def __init__(self, table: dict[str, Any], *, directory: Path, name: str) -> None:
-        _check_shape(table)
+        check_shape(table)
         self._place = f"{directory / name}.toml"
         self._table = table
         self._directory = directory
@@ -288,7 +260,7 @@ class TomlScenario(Scenario):
             terms["key"] = _itself
         if "expires" in options:
             terms["expires"] = _seconds("expires", options["expires"])
-        kind = next(kind for kind in _KINDS if kind in options)
+        kind = next(kind for kind in KINDS if kind in options)
         if job.is_recorded and kind != "log":
             raise ValueError(NOT_RECORDED)
         if kind == "cycle":
@@ -376,9 +348,11 @@ def _make_executor(sim: Simulation, name: str, options: dict[str, Any]) -> Any:
         rest["pacing"] = known[rest["pacing"]]
     shifts = {key: _by_hour(key, rest[key]) for key in ("rate", "max_concurrency") if isinstance(rest.get(key), dict)}
     rest.update((key, _in_force(hours, sim.loop.clock.wall())) for key, hours in shifts.items())
-    attempts = rest.pop("attempts", 1)
-    if count_of("attempts", attempts, least=1) > 1:
-        rest["retry"] = Retry(attempts, on=(JobFailedError,))
+    if "attempts" in rest and "retry" in rest:
+        raise ValueError("give retry, with attempts in it, or attempts alone, and not both")
+    retry = rest.pop("retry", {"attempts": rest.pop("attempts", 1)})
+    if count_of("attempts", retry.get("attempts", _ATTEMPTS), least=1) > 1:
+        rest["retry"] = Retry(**{"attempts": _ATTEMPTS, **retry}, on=(JobFailedError,))
     made = sim.executor(name, **rest) if nodes is None else sim.fleet(name, nodes, **rest)
     executors = made.executors if isinstance(made, Nodes) else (made,)
     for key, hours in shifts.items():
@@ -535,54 +509,6 @@ def _has_keys(executor: dict[str, Any]) -> bool:
 
 def _itself(key: Any) -> Any:
     return key
-
-
-def _check_shape(table: dict[str, Any]) -> None:
-    """Refuse unknown names, and values that are not tables where tables are required."""
-    _check_keys("the file", table, _TOP)
-    for kind, known in (("executors", _EXECUTOR), ("populations", _POPULATION), ("jobs", _JOB)):
-        tables = table.get(kind, {})
-        if not isinstance(tables, dict):
-            raise TypeError(f"{kind} must be tables such as [{kind}.name], got {tables!r}")
-        for key, options in tables.items():
-            _check_keys(f"[{kind}.{key}]", options, known)
-            if "then" in options:
-                _check_keys(f"[{kind}.{key}] then", options["then"], _THEN)
-            if not isinstance(options.get("objectives", []), list):
-                raise TypeError(
-                    f'[{kind}.{key}] objectives must be a list such as [{{within = "5s"}}], got {options["objectives"]!r}'
-                )
-            for each in options.get("objectives", ()):
-                _check_keys(f"[{kind}.{key}] objectives", each, _OBJECTIVE)
-    if not table.get("executors"):
-        raise ValueError("[executors] must have at least one executor, such as [executors.api]")
-    for kind in ("arrivals", "outages"):
-        if not isinstance(table.get(kind, []), list):
-            raise TypeError(
-                f"[[{kind}]] must be tables in two brackets, [[{kind}]], and not [{kind}], got {table[kind]!r}"
-            )
-    if not table.get("arrivals"):
-        raise ValueError("[[arrivals]] must be given at least once")
-    for number, options in enumerate(table["arrivals"], start=1):
-        _check_arrivals(f"[[arrivals]] number {number}", options)
-    for number, options in enumerate(table.get("outages", ()), start=1):
-        _check_keys(f"[[outages]] number {number}", options, _OUTAGE)
-
-
-def _check_arrivals(place: str, options: dict[str, Any]) -> None:
-    kinds = [kind for kind in _KINDS if isinstance(options, dict) and kind in options]
-    if len(kinds) != 1:
-        raise ValueError(f"{place} must have one of {', '.join(_KINDS)}, got {', '.join(kinds) or 'none'}")
-    shared = _ARRIVALS - {"expires"} if kinds[0] == "cycle" else _ARRIVALS
-    _check_keys(place, options, shared | {kinds[0]} | _KINDS[kinds[0]])
-
-
-def _check_keys(place: str, table: Any, known: Iterable[str]) -> None:
-    if not isinstance(table, dict):
-        raise TypeError(f"{place} must be a table of {', '.join(sorted(known))}, got {table!r}")
-    unknown = sorted(set(table) - set(known))
-    if unknown:
-        raise ValueError(f"{place} has {', '.join(unknown)}, which is unknown: it can have {', '.join(sorted(known))}")
 
 
 def _find(kind: str, name: Any, known: dict[str, Any]) -> Any:

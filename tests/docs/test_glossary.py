@@ -26,7 +26,7 @@ OWN = (
     "cycle", "demand", "engine", "era", "event loop", "executor", "face", "fleet", "fence", "front", "gate", "grid", "group", "handle", "head", "hold", "interval",
     "kernel", "key", "lane", "law", "lease", "limit", "line", "listener", "manager", "move", "mutant", "observer", "offset", "overflow", "owner",
     "pace", "pacing", "parked", "peer", "penalty", "permit", "phase", "plan", "policy", "pool", "rank", "rate", "ready", "receipt",
-    "record", "resource", "retry", "rule", "run", "runner", "slack", "slot", "source", "special", "spread", "stand-in", "store",
+    "record", "resource", "retry", "rule", "run", "runner", "shortcut", "slack", "slot", "source", "special", "spread", "stand-in", "store",
     "stretch", "ticket", "token bucket", "turn", "twin", "view", "virtual time", "void", "waker", "window",
 )  # fmt: skip
 

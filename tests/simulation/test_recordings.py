@@ -12,7 +12,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ratelimited_executor.simulation.recordings import Recording, read_access_log, read_csv, read_recording
+from ratelimited_executor.cli.run.results import result_row
+from ratelimited_executor.simulation.recordings import (
+    Recording,
+    read_access_log,
+    read_csv,
+    read_recording,
+    read_results,
+)
 
 DATA = Path(__file__).parents[2] / "examples" / "data"
 NOON = int(datetime(2024, 1, 31, 12, tzinfo=UTC).timestamp())
@@ -498,3 +505,38 @@ def test_table_that_is_shipped_is_the_beginning_of_the_log():
     both = precise.keys() & rough.keys()
     assert len(both) > 200
     assert all(abs(precise[request] - rough[request]) < 1.01 for request in both)
+
+
+# The results of a bulk run.
+
+
+def test_results_of_a_run_are_its_due_times(tmp_path):
+    """Each line arrived at its start minus its lateness, and lasted as long as it did."""
+    path = tmp_path / "results.jsonl"
+    path.write_text(
+        '{"line": 2, "state": "done", "lateness": 0.5, "started": "2026-01-02T03:04:07.500000+00:00", "duration": 0.25, "result": 1}\n'
+        '{"line": 1, "state": "failed", "lateness": 2.0, "started": "2026-01-02T03:04:07+00:00", "duration": 3.0, "error": "E"}\n'
+        '{"line": 3, "state": "expired", "lateness": null, "error": "expired"}\n'
+    )
+    found = read_recording(path)
+    assert ([0.0, 2.0], [3.0, 0.25], None, 1) == (list(found.times), list(found.durations), found.keys, found.skipped)
+    assert datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC).timestamp() == found.begin
+    with pytest.raises(ValueError, match="time must not be given, since the file is the results of a run"):
+        read_recording(path, time="started")
+
+
+def test_results_written_by_a_run_are_read(tmp_path):
+    """The rows are those that the command writes."""
+    path = tmp_path / "results.jsonl"
+    rows = [result_row(n, "done", 0.25, started=1_700_000_000.25 + n, ended=1_700_000_001 + n) for n in range(3)]
+    path.write_bytes(b"".join(rows))
+    found = read_results(path)
+    assert ([0.0, 1.0, 2.0], [0.75] * 3) == (list(found.times), list(found.durations))
+
+
+def test_results_that_are_none_are_refused(tmp_path):
+    """The error shows the first line."""
+    path = tmp_path / "results.jsonl"
+    path.write_text("[]\n5\n")
+    with pytest.raises(ValueError, match="the first is line 1"):
+        read_results(path)

@@ -334,7 +334,9 @@ def test_processes_end_with_the_one_that_started_them(tmp_path):
         "sweep(Endless, {'workers': [1, 2]}, days=0.01, seeds=1, processes=2,\n"
         "      on_run=lambda done, *_: print(done, flush=True) or (done == 2 and sys.stdin.read()))\n"
     )
-    with subprocess.Popen([sys.executable, program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        [sys.executable, program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
         assert process.stdout is not None
         lines = [process.stdout.readline() for _ in range(3)]
         children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()

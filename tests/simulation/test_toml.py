@@ -444,6 +444,33 @@ def test_failed_jobs_are_tried_again(play):
     assert (1000, len(rows), len(rows) - 1000) == (total.done + total.failed, total.started, total.retried)
 
 
+def test_pauses_between_attempts_are_those_of_the_file(play):
+    """The pause before the first retry is drawn up to ``base``, and none is longer than ``cap``."""
+    text = HEAD.replace(
+        "[executors.api]", '[executors.api]\nretry = {attempts = 3, base = "10s", cap = "15s"}'
+    ).replace("[jobs.call]", "[jobs.call]\nfailures = 1.0")
+    result, rows = play(text + CALL + "count = 300\n")
+    assert (300, 600) == (result.summary.total.failed, result.summary.total.retried)
+    first, second, third = (sorted(time for _, time, *_ in rows)[part * 300 : (part + 1) * 300] for part in range(3))
+    assert 0 == first[-1]
+    assert 20 < third[-1] <= 2 * 2 + 10 + 15  # two attempts of 2 s each, and two pauses
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("retry = {attempts = 3}\nattempts = 3", "give retry, with attempts in it, or attempts alone"),
+        ('retry = {pause = "5s"}', r"\[executors.api\] retry has pause, which is unknown"),
+        ('retry = {attempts = 3, base = "5s", cap = "1s"}', "cap must be >= base"),
+        ("retry = 3", r"\[executors.api\] retry must be a table"),
+    ],
+)
+def test_retries_that_are_wrong_are_refused(play, line, words):
+    """The error names the place."""
+    with pytest.raises(ValueError, match=words):
+        play(HEAD.replace("[executors.api]", f"[executors.api]\n{line}") + CALL + "count = 1\n")
+
+
 def test_outage_fails_the_jobs_of_its_group(play):
     """An outage fails the jobs of its group from its begin to its end, and no others."""
     result, _ = play(HEAD + SYNC + "count = 100\nover = 100\n" + OUTAGE + "begin = 20\nend = 40\n")

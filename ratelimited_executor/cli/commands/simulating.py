@@ -43,6 +43,7 @@ def _list_strategies(context: click.Context, _: click.Parameter, is_wanted: bool
 @click.option(
     "--step", type=Duration(), default="1m", show_default=True, help="The interval over which values are aggregated."
 )
+@click.option("--warm-up", type=Duration(), help="A span at the beginning that the summary and the report leave out.")
 @click.option("--samples", is_flag=True, help="Keep every single value: at least ten times the size.")
 @click.option("--set", "settings", multiple=True, metavar="NAME=VALUE", help="Set a parameter of the scenarios.")
 @click.option(

@@ -47,6 +47,7 @@ class SimulateOptions:
     days: float | None = None
     seed: int = 0
     step: float = 60.0
+    warm_up: float | None = None
     samples: bool = False
     output: Path | None = None
     force: bool = False
@@ -139,6 +140,7 @@ def _run(
                 seed=options.seed,
                 step=options.step,
                 samples=options.samples,
+                warm_up=options.warm_up or 0.0,
                 on_progress=on_progress,
                 **options_of_run,
             )
@@ -319,8 +321,8 @@ def _add_kind(table: Table, name: str, kind: JobSummary) -> None:
     table.add_row("wait, p50, p99 and most", _spans(kind.wait))
     for priority, waits in sorted(kind.wait_by_priority.items(), reverse=True):
         table.add_row(f"of priority {priority}", _spans(waits))
-    if len(kind.wait_by_key) > 1:
-        key, worst = max(kind.wait_by_key.items(), key=lambda each: each[1].p99)
+    if kind.longest_waiting_key is not None:
+        key, worst = kind.longest_waiting_key
         table.add_row(f"of the key that waited longest, {escape(str(key)[:_KEY_LENGTH])}", _spans(worst))
     for each in kind.objectives:
         kept = "kept" if each.is_kept else f"[red]missed in {each.missed} of {each.periods}[/]"

@@ -8,22 +8,22 @@ from datetime import UTC, datetime
 from html import escape
 from typing import TYPE_CHECKING, Any, Final
 
-from ratelimited_executor._core.durations import format_duration
 from ratelimited_executor.simulation.report.document import alert, document, row_html, section, table, table_html
 from ratelimited_executor.simulation.report.figures import figure_html
+from ratelimited_executor.simulation.report.kinds import delay_text, kinds_section
 from ratelimited_executor.simulation.report.plots import TimePlot
 from ratelimited_executor.simulation.report.units import duration, number
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from ratelimited_executor.simulation.report.kinds import StoredQuantiles
     from ratelimited_executor.simulation.report.plots import Plot
-    from ratelimited_executor.simulation.report.reading import StoredQuantiles, StoredRun
+    from ratelimited_executor.simulation.report.reading import StoredRun
 
 __all__ = ["render"]
 
 _NONE: Final = "\N{EN DASH}"
-_SHOWN_SECONDS: Final = 1e-4  # a shorter delay counts as none
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +52,7 @@ def render(runs: Sequence[StoredRun], plots: Sequence[Plot], flat: Sequence[str]
         section("run", "Run" if len(runs) == 1 else "Runs", _runs_table(runs) + _details(runs)),
         section("summary", "Summary", _summary_table(runs) + _flat_note(flat)),
         "</div>",
+        kinds_section(runs),
         *(_plot_section(plot, is_first=index == 0) for index, plot in enumerate(plots)),
         section("keys", "Keys", _keys_table(runs)) if any(run.populations for run in runs) else "",
     ]
@@ -94,6 +95,11 @@ def _runs_table(runs: Sequence[StoredRun]) -> str:
         _Row("Status", [_status(run) for run in runs]),
         _Row("Begins at", [_start(run) for run in runs]),
         _Row("Simulated time", [_span(run) for run in runs]),
+        *(
+            [_Row("Warm-up", [duration(run.warm_up) if run.warm_up else _NONE for run in runs])]
+            if any(run.warm_up for run in runs)
+            else []
+        ),
         _Row("Wall time", [_NONE if run.wall_seconds is None else duration(run.wall_seconds) for run in runs]),
         _Row("Speed", [_speed(run) for run in runs]),
         _Row("Version", [escape(run.version) for run in runs]),
@@ -126,7 +132,7 @@ def _summary_table(runs: Sequence[StoredRun]) -> str:
         rows.append(row("Failures in outages", "outage_failures", lambda run: f"{run.outage_failures:,}"))
     if has_keys:
         rows.append(row("Keys never synced", "never_synced", lambda run: _optional(run.never_synced)))
-    caption = "Over the whole run and all executors. Percentiles are exact to 0.1 % where the run has ended."
+    caption = "Over the whole run without its warm-up, and all executors. Percentiles are exact to 0.1 % where the run has ended."
     return _table(runs, rows, caption, "numbers")
 
 
@@ -137,7 +143,7 @@ def _flat_note(flat: Sequence[str]) -> str:
 def _quantile_rows(heading: str, key: str, found: list[StoredQuantiles]) -> list[_Row]:
     parts = (("p50", "p50"), ("p90", "p90"), ("p99", "p99"), ("most", "maximum"))
     return [
-        _Row(f"{heading}, {name}", [_delay(getattr(each, part)) for each in found], f"{key}_{part}")
+        _Row(f"{heading}, {name}", [delay_text(getattr(each, part)) for each in found], f"{key}_{part}")
         for part, name in parts
         if any(getattr(each, part) is not None for each in found)
     ]
@@ -227,11 +233,6 @@ def _json(value: Any) -> str:
 
 def _optional(value: int | None) -> str:
     return _NONE if value is None else f"{value:,}"
-
-
-def _delay(value: float | None) -> str:
-    """Format a delay as the terminal does."""
-    return _NONE if value is None else format_duration(value) if value >= _SHOWN_SECONDS else "0"
 
 
 def _seconds(value: float | None) -> str:

@@ -12,6 +12,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from ratelimited_executor.simulation.database import FORMAT
+from ratelimited_executor.simulation.report.kinds import (
+    VALUE_MAX,
+    StoredKind,
+    StoredQuantiles,
+    kinds_of,
+    number_of,
+    quantiles_of,
+)
 from ratelimited_executor.simulation.report.pieces import Grid, Maxima, Sums
 from ratelimited_executor.simulation.report.units import DAY
 
@@ -26,7 +34,6 @@ __all__ = [
     "Event",
     "ExecutorSeries",
     "StoredPopulation",
-    "StoredQuantiles",
     "StoredRun",
     "StoredSlot",
     "StoredSource",
@@ -35,8 +42,6 @@ __all__ = [
 ]
 
 _DEFAULT_STEP: Final = 60.0  # seconds, for a run that does not record its step
-# No simulation writes a number beyond this, or a value of another type, and neither could be drawn.
-_VALUE_MAX: Final = 2.0**53
 _CHECKED_TABLES: Final = ("step", "quantiles", "counter", "histogram", "key_summary", "slot", "event")
 _ENDS: Final = ("done", "failed", "cancelled", "expired", "dropped")
 
@@ -70,16 +75,6 @@ class Delays:
     p50: list[float] = field(default_factory=list)
     p90: list[float] = field(default_factory=list)
     p99: list[float] = field(default_factory=list)
-
-
-@dataclass(frozen=True, slots=True)
-class StoredQuantiles:
-    """Quantiles of a whole run, in seconds; None if the run does not have them."""
-
-    p50: float | None = None
-    p90: float | None = None
-    p99: float | None = None
-    most: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +136,9 @@ class StoredRun:
         total: the sum of all executors.
         ends: the number of jobs that were done, failed, cancelled, expired and dropped.
         never_synced: the number of never synced keys of all populations; None if the run does not record it.
+        warm_up: seconds at the beginning that its figures leave out, and its plots show.
+        kinds: the waits, objectives and costs of each kind of job, if the run has ended.
+        worker_cost: what all workers cost.
     """
 
     path: Path
@@ -168,6 +166,9 @@ class StoredRun:
     populations: list[StoredPopulation]
     cycles: list[Cycle]
     events: list[Event]
+    warm_up: float = 0.0
+    kinds: list[StoredKind] = field(default_factory=list)
+    worker_cost: float = 0.0
 
     @property
     def span(self) -> float:
@@ -249,11 +250,12 @@ class _Reader:
             for number, kind, name, details in self._rows("SELECT id, kind, name, details FROM source ORDER BY id")
         ]
         (last,) = self._rows("SELECT max(time) FROM step")[0]
-        days = _number(properties.get("days"))
+        days = number_of(properties.get("days"))
         planned = None if days is None else days * DAY
-        reached = max(_number(properties.get("reached")) or 0.0, last or 0.0)
-        grid = Grid.of(reached, _number(properties.get("step")) or _DEFAULT_STEP)
-        executors, total, ends, depth = self._steps(sources, grid)
+        reached = max(number_of(properties.get("reached")) or 0.0, last or 0.0)
+        grid = Grid.of(reached, number_of(properties.get("step")) or _DEFAULT_STEP)
+        warm_up = number_of(properties.get("warm_up")) or 0.0
+        executors, total, ends, depth = self._steps(sources, grid, warm_up)
         figures = self._figures(properties)
         scenario = str(properties.get("scenario") or self._file.stem)
         return StoredRun(
@@ -264,9 +266,9 @@ class _Reader:
             version=str(properties.get("version", "unknown")),
             status=str(properties.get("status", "unknown")),
             parameters=_mapping(properties.get("parameters")),
-            start=_number(properties.get("start")),
+            start=number_of(properties.get("start")),
             planned=planned,
-            wall_seconds=_number(properties.get("wall_seconds")),
+            wall_seconds=number_of(properties.get("wall_seconds")),
             grid=grid,
             sources=sources,
             executors=executors,
@@ -281,7 +283,10 @@ class _Reader:
             outage_failures=self._count("outage_failures"),
             populations=self._populations(sources),
             cycles=self._cycles(sources),
-            events=[Event(time, str(name)) for time, name in self._rows("SELECT time, name FROM event ORDER BY time")],
+            events=self._events(warm_up),
+            warm_up=warm_up,
+            kinds=figures.get("kinds", []),
+            worker_cost=figures.get("worker_cost", 0.0),
         )
 
     @staticmethod
@@ -296,15 +301,15 @@ class _Reader:
         written = _mapping(properties.get("summary"))
         figures: dict[str, Any] = {}
         for name in ("queue_depth_most", "queue_depth_mean"):
-            value = _number(written.get(name))
-            if value is not None and 0 <= value <= _VALUE_MAX:
+            value = number_of(written.get(name))
+            if value is not None and 0 <= value <= VALUE_MAX:
                 figures[name] = int(value) if name == "queue_depth_most" else value
         for name in ("start_delay", "sync_delay"):
-            of = written.get(name)
-            if isinstance(of, dict) and _number(of.get("count")):
-                values = [_number(of.get(part)) for part in ("p50", "p90", "p99", "most")]
-                if all(value is not None and abs(value) <= _VALUE_MAX for value in values):
-                    figures[name] = StoredQuantiles(*values)
+            if (waits := quantiles_of(written.get(name))) is not None:
+                figures[name] = waits
+        figures["kinds"] = kinds_of(written.get("jobs_by_kind"))
+        if (cost := number_of(written.get("worker_cost"))) is not None and 0 <= cost <= VALUE_MAX:
+            figures["worker_cost"] = cost
         return figures
 
     def _rows(self, query: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
@@ -329,7 +334,7 @@ class _Reader:
             for column in columns:
                 found = self._rows(
                     f"SELECT {column} FROM {table} WHERE {column} NOT BETWEEN ? AND ? LIMIT 1",  # noqa: S608  # names of our own
-                    (-_VALUE_MAX, _VALUE_MAX),
+                    (-VALUE_MAX, VALUE_MAX),
                 )
                 if found:
                     raise ValueError(
@@ -337,8 +342,14 @@ class _Reader:
                         "give a file that a simulation wrote"
                     )
 
+    def _events(self, warm_up: float) -> list[Event]:
+        events = [Event(time, str(name)) for time, name in self._rows("SELECT time, name FROM event")]
+        if warm_up:
+            events.append(Event(warm_up, "the warm-up ends"))
+        return sorted(events, key=lambda event: event.time)
+
     def _steps(
-        self, sources: list[StoredSource], grid: Grid
+        self, sources: list[StoredSource], grid: Grid, warm_up: float
     ) -> tuple[list[ExecutorSeries], ExecutorSeries, dict[str, int], Maxima]:
         """Return the executors over time, their sum, the ends of all jobs, and the depth of all queues."""
         names = {source.id: source.name for source in sources if source.kind == "executor"}
@@ -368,7 +379,7 @@ class _Reader:
         ]
         total = ExecutorSeries("", all_done.per_minute(), all_depth.values, all_executing.values)
         columns = ", ".join(f"coalesce(sum({end}_jobs), 0)" for end in _ENDS)
-        counts = self._rows(f"SELECT {columns} FROM step")[0]  # noqa: S608  # names of our own
+        counts = self._rows(f"SELECT {columns} FROM step WHERE time > ?", (warm_up,))[0]  # noqa: S608  # names of our own
         return series, total, dict(zip(_ENDS, counts, strict=True)), all_depth
 
     def _delays(self, sources: list[StoredSource], grid: Grid) -> list[Delays]:
@@ -467,15 +478,6 @@ def _quantile(bins: list[Bin], part: float, most: float | None) -> float:
         if above <= 0:
             break
     return value if most is None else min(value, most)
-
-
-def _number(value: Any) -> float | None:
-    """Return the value if it is a finite number; otherwise None."""
-    try:
-        number = float(value)
-    except (TypeError, ValueError):
-        return None
-    return number if math.isfinite(number) else None
 
 
 def _mapping(text: Any) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from itertools import chain, islice
 from typing import TYPE_CHECKING, Any, Final
 
 from ratelimited_executor._kernel.choice import two_bodies
+from ratelimited_executor.simulation.arrivals import Daily, Poisson, Regular
 from ratelimited_executor.simulation.feeds import CHUNK_SECONDS, draw_columns
 from ratelimited_executor.simulation.shortcut.rules import NoShortcutError
 
@@ -142,10 +143,16 @@ class LaneKeys:
     Args:
         planned: what arrives.
         columns: its jobs.
+
+    Attributes:
+        are_numbers: True if each job has a key of its own: they are numbered.
     """
 
     def __init__(self, planned: Planned, columns: Columns) -> None:
         feed = planned.feed
+        self.are_numbers: Final = (
+            feed is not None and feed.chosen is None and type(feed.arrivals) in (Daily, Poisson, Regular)
+        )
         self._drawn: list[Any] = []
         self._rest: Iterator[Any] = (
             iter(columns.keys or ()) if feed is None else chain.from_iterable(_minutes(feed, columns.counts))

@@ -19,7 +19,7 @@ from ratelimited_executor.simulation.shortcut.columns import LaneKeys, columns_o
 from ratelimited_executor.simulation.shortcut.passing import CROWD, TIES, Lane, Passed, late_waits, pass_jobs
 from ratelimited_executor.simulation.shortcut.rules import NoShortcutError, Survey
 from ratelimited_executor.simulation.shortcut.ties import set_turns
-from ratelimited_executor.simulation.waits import end_of_period
+from ratelimited_executor.simulation.waits import KEY_COUNT_MAX, end_of_period
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -140,26 +140,36 @@ class ShortRun:
 
 def _count(recorder: Recorder, executors: list[_Executor], clock: _Clock, warm: int) -> None:
     """Let the accounts and the keys pass through all moments."""
+    warm_up = clock.moments[warm] if warm >= 0 else 0.0
     keyed = [_Keyed(job, each.lanes) for each in executors for job in each.kinds]
+    keyed = [each for each in keyed if each.may_be_few(warm_up)]
+    accounts = [recorder.accounts[each.source] for each in executors]
+    is_single = len(executors) == 1  # then the account of all executors is that of the one
     for number, (moment, seconds) in enumerate(zip(clock.moments, clock.seconds, strict=True)):
-        if not clock.is_step[number]:
+        if seconds:
             depths = [each.passed.depth[number] for each in executors]
-            for each, depth in zip(executors, depths, strict=True):
-                recorder.accounts[each.source].add_look(depth=depth, holding=0, seconds=seconds)
-            recorder.total.add_look(depth=sum(depths), holding=0, seconds=seconds)
+            if any(depths):  # else nothing changes
+                for account, depth in zip(accounts, depths, strict=True):
+                    account.add_look(depth=depth, holding=0, seconds=seconds)
+                recorder.total.add_look(depth=sum(depths), holding=0, seconds=seconds)
             continue
         counts = [each.counts(number) for each in executors]
-        for each, own in zip(executors, counts, strict=True):
-            own.add_to(recorder.accounts[each.source])
-        (counts[0] if len(counts) == 1 else _Counts(*map(sum, zip(*counts, strict=True)))).add_to(recorder.total)
+        for account, own in zip(accounts, counts, strict=True):
+            own.add_to(account)
+        if not is_single:
+            _Counts(*map(sum, zip(*counts, strict=True))).add_to(recorder.total)
         recorder.end_step(moment)
-        keyed = [each for each in keyed if each.count(moment)]
+        if keyed:
+            keyed = [each for each in keyed if each.count(moment)]
         if number == warm:
             for each in executors:
                 each.set_running(number)
             recorder.forget()
+            accounts = [recorder.accounts[each.source] for each in executors]
     for each in executors:
         each.set_running(-1)
+    if is_single:
+        recorder.total = accounts[0]
 
 
 class _Counts(NamedTuple):
@@ -291,7 +301,10 @@ class _KindMeters:
                 late_waits(lane, record.objective.within, [self._moments[each] for each in looked]) for lane in lanes
             ]
             for moment in sorted({*ends, *self._outs}):
-                record.current.merge(found[moment, number])
+                if record.current.total:
+                    record.current.merge(found[moment, number])
+                else:
+                    record.current = found[moment, number]
                 if moment in looked:
                     at = looked.index(moment)
                     record.current.add_sorted(sorted(value for values in late for value in values[at]))
@@ -316,6 +329,16 @@ class _Keyed:
         self._waits = job._waits
         self._lanes = [(each.lane, each.keys) for each in lanes if each.planned.job is job]
         self._nexts = [0] * len(self._lanes)
+        self._numbered = [each.lane for each in lanes if each.planned.job is job and each.keys.are_numbers]
+
+    def may_be_few(self, warm_up: float) -> bool:
+        """Return False if there are surely too many keys after the warm-up: each of many jobs has its own."""
+        for lane in self._numbered:
+            stop = bisect_left(lane.starts, math.inf)
+            if stop - bisect_right(lane.starts, warm_up) > KEY_COUNT_MAX:
+                self._waits._recent = None
+                return False
+        return True
 
     def count(self, time: float) -> bool:
         """Count the starts of a step that ends at a time; return False once there are too many keys."""
