@@ -50,10 +50,10 @@ class History(Generic[P]):
         count_max: how many points are kept, > 0.
     """
 
-    __slots__ = ("_columns", "_count_max", "_kind", "_next")
+    __slots__ = ("_columns", "_count_max", "_last", "_next")
 
     def __init__(self, kind: type[P], count_max: int = POINT_COUNT) -> None:
-        self._kind = kind
+        self._last: P | None = None  # as it is, beside its columns: pages of many executors ask for it most
         self._count_max = count_max
         fields: tuple[str, ...] = kind._fields  # type: ignore[attr-defined]  # of each named tuple
         self._columns = {name: array("d" if name == "at" else "f") for name in fields}
@@ -64,6 +64,7 @@ class History(Generic[P]):
 
     def add(self, point: P) -> None:
         """Append a point."""
+        self._last = point
         if len(self) < self._count_max:
             for column, value in zip(self._columns.values(), point, strict=True):
                 column.append(value)
@@ -89,11 +90,8 @@ class History(Generic[P]):
 
     def last_of(self, name: str) -> float:
         """Return one field of the newest point; NaN if there is none."""
-        return self._columns[name][self._next - 1] if len(self) else math.nan
+        return math.nan if self._last is None else getattr(self._last, name)
 
     def last(self) -> P | None:
         """Return the newest point; None if there is none."""
-        if not len(self):
-            return None
-        values = (column[self._next - 1] for column in self._columns.values())
-        return self._kind(*values)  # type: ignore[arg-type]  # a named tuple takes its fields
+        return self._last

@@ -33,7 +33,7 @@ _SPANS: Final = {300.0: 1, 900.0: 5, 1800.0: 10, STEP_SECONDS * POINT_COUNT: 15}
 # Of an axis, in seconds: the shortest that shows all there is; and the minutes between two of its labels.
 _SPARK_WIDTH: Final = 120
 _SPARK_HEIGHT: Final = 24
-_SPARK_STEPS: Final = 60  # so many points of a line, each the highest of those that it stands for
+_SPARK_STEPS: Final = 36  # so many points of a line, each the highest of those that it stands for
 
 
 class Plot(NamedTuple):
@@ -167,17 +167,16 @@ def spark_svg(values: Sequence[float], bad: Sequence[float], count: int) -> str:
     """Return a line of the size of a word, without axes (a "sparkline", E. Tufte, Beautiful Evidence, 2006).
 
     Args:
-        values: at a fixed distance, the newest last, at its right edge.
+        values: finite ones >= 0 at a fixed distance, the newest last, at its right edge.
         bad: those of a second line, in the colour of trouble, which is left out if all of them are 0.
         count: how many values it has room for.
     """
     width = max(1, count // _SPARK_STEPS)
-    columns = [_highest(each, width) for each in (values, bad)]
-    columns = [each * 2 if len(each) == 1 else each for each in columns]  # else there is no line
-    top = max(columns[0], default=0.0)
+    lines = {"started": _highest(values, width), "failed": _highest(bad, width) if any(bad) else []}
+    top = max(lines["started"], default=0.0)
     parts = [f'<svg class="spark" viewBox="0 0 {_SPARK_WIDTH} {_SPARK_HEIGHT}" aria-hidden="true">']
-    for name, column in zip(("started", "failed"), columns, strict=True):
-        if not column or (name == "failed" and not any(column)):
+    for name, column in lines.items():
+        if not column:
             continue
         step = _SPARK_WIDTH / (count / width - 1)
         left = _SPARK_WIDTH - step * (len(column) - 1)
@@ -190,9 +189,9 @@ def spark_svg(values: Sequence[float], bad: Sequence[float], count: int) -> str:
 
 
 def _highest(values: Sequence[float], width: int) -> list[float]:
-    """Return the highest of each so many values, the last of which end with the last one; 0 for what was not measured."""
-    groups = [values[max(0, end - width) : end] for end in range(len(values), 0, -width)]
-    return [max((value for value in group if math.isfinite(value)), default=0.0) for group in reversed(groups)]
+    """Return the highest of each so many values, the last of which end with the last one; two at least, as a line has."""
+    highest = [max(values[max(0, end - width) : end]) for end in range(len(values), 0, -width)]
+    return highest[::-1] if len(highest) != 1 else highest * 2
 
 
 def _paths(

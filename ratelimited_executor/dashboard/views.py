@@ -204,16 +204,14 @@ def _kind_of(recorded: RecordedHistory) -> str:
 
 def _totals_of(recorded: dict[str, RecordedHistory]) -> list[Figure]:
     """Return sums over executors."""
-    sums = dict.fromkeys(("started", "failed", "overdue", "waiting", "running"), 0.0)
-    for each in recorded.values():
-        for name in sums:
-            sums[name] += max(0.0, _last(each.history, name))
+    points = [point for each in recorded.values() if (point := each.history.last()) is not None]
+    failed = sum(point.failed for point in points)
     return [
-        Figure("Starts", per_second_text(sums["started"]), ""),
-        Figure("Failures", per_second_text(sums["failed"]), "", is_bad=sums["failed"] > 0),
-        Figure("Due", count_text(sums["overdue"]), ""),
-        Figure("Waiting", count_text(sums["waiting"]), ""),
-        Figure("Running", count_text(sums["running"]), ""),
+        Figure("Starts", per_second_text(sum(point.started for point in points)), ""),
+        Figure("Failures", per_second_text(failed), "", is_bad=failed > 0),
+        Figure("Due", count_text(sum(point.overdue for point in points)), ""),
+        Figure("Waiting", count_text(sum(point.waiting for point in points)), ""),
+        Figure("Running", count_text(sum(point.running for point in points)), ""),
     ]
 
 
@@ -268,9 +266,7 @@ def figures_of(executor: RateLimitedExecutor, statistics: Statistics) -> list[Fi
     retried = f"; {count_text(statistics.retried)} attempts retried" if statistics.retried else ""
     figures = [
         Figure("Rate", rate_text(statistics), _manner_of(executor)),
-        Figure(
-            "Due", count_text(statistics.overdue), "waiting tasks that are due, or will be within the running interval"
-        ),
+        Figure("Due", count_text(statistics.overdue), "waiting tasks that are due, or will be in this interval"),
         Figure("Backlog", seconds_text(_backlog_seconds(executor)), "until the last due task starts"),
         Figure("Waiting", count_text(statistics.waiting), "tasks that have not started"),
         Figure("Running", f"{count_text(statistics.running)}{of}", "started, not finished"),

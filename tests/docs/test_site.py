@@ -101,7 +101,7 @@ def test_broken_link_fails_the_build(built: tuple[Path, subprocess.CompletedProc
         ("max_concurrency", "reference/executor.html"),
         ("drain_timeout", "reference/executor.html"),
         ("cycle", "reference/cycles.html"),
-        ("schedule_many", "reference/bulk.html"),
+        ("max_pending", "reference/executor.html"),
     ],
 )
 def test_search_for_a_name_finds_its_reference_first(
