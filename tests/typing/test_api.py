@@ -18,7 +18,7 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> str:
     with extras():
         import mypy  # the program below needs it
     config = tmp_path_factory.mktemp("mypy") / "mypy.ini"
-    config.write_text("[mypy]\npython_version = 3.11\nstrict = True\nwarn_unused_ignores = True\n", encoding="utf-8")
+    config.write_text("[mypy]\npython_version = 3.11\nstrict = True\nwarn_unreachable = True\n", encoding="utf-8")
     command = [
         sys.executable,
         "-m",

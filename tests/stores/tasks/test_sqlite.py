@@ -5,6 +5,7 @@ import random
 import shutil
 import signal
 import sqlite3
+from contextlib import closing
 import subprocess
 import sys
 import textwrap
@@ -192,8 +193,9 @@ async def test_put_in_the_transaction_of_blocking_code(opened, tmp_path, is_open
         connection = apsw.Connection(str(tmp_path / "tasks.db"))
         with pytest.raises(ValueError, match="connection must have an open transaction"):
             send.put_sync(1, connection=connection)
-        with pytest.raises(TypeError, match=r"connection must be an apsw.Connection"):
-            send.put_sync(1, connection=sqlite3.connect(":memory:"))
+        with closing(sqlite3.connect(":memory:")) as alien:
+            with pytest.raises(TypeError, match=r"connection must be an apsw.Connection"):
+                send.put_sync(1, connection=alien)
         with pytest.raises(ValueError, match="connection must be to"):
             send.put_sync(1, connection=other)
         for end in ("rollback", "commit"):
