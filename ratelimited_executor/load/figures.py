@@ -135,6 +135,7 @@ class Figures:
         seconds: the time over which requests were due.
         wall_seconds: the time until the last request had ended.
         cpu_share: the fraction of one core that the tool's process used meanwhile.
+        cpu_wait_share: the fraction of the time for which the process had work and no core; 0 if that is not known.
         full_seconds: the time during which all connections were in use, so that requests had to wait for one.
         count: the number of due requests.
         errors: the number of failed requests by kind of error, the most frequent first.
@@ -168,6 +169,7 @@ class Figures:
     timeline: list[SecondFigures]
     classes: list[ClassFigures] = field(default_factory=list)
     samples: dict[str, str] = field(default_factory=dict)
+    cpu_wait_share: float = 0.0
 
     @property
     def sample(self) -> str | None:

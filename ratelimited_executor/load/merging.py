@@ -97,7 +97,7 @@ def whole_of(
 def _up_to_the_last(parts: Sequence[Figures]) -> list[Figures]:
     """Return the checkpoints of a participant with the CPU share of the last one, which is that of the whole time."""
     last = max(parts, key=lambda each: each.seconds)
-    return [replace(part, cpu_share=last.cpu_share) for part in parts]
+    return [replace(part, cpu_share=last.cpu_share, cpu_wait_share=last.cpu_wait_share) for part in parts]
 
 
 def alone(name: str, figures: Figures, schedule: Schedule, *, reason: str) -> Whole:
@@ -116,6 +116,7 @@ def merge(shares: Sequence[Figures]) -> Figures:
         seconds=max(share.seconds for share in shares),
         wall_seconds=max(share.wall_seconds for share in shares),
         cpu_share=max(share.cpu_share for share in shares),
+        cpu_wait_share=max(share.cpu_wait_share for share in shares),
         full_seconds=max(share.full_seconds for share in shares),
         count=sum(share.count for share in shares),
         errors=dict(_added(share.errors for share in shares).most_common()),

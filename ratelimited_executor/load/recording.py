@@ -174,12 +174,13 @@ class LoadSums:
             of_class.service_times.add_all([services[row] for row in own if services[row] >= 0])
             of_class.error_count += sum(errors[row] for row in own)
 
-    def figures(self, *, seconds: float, cpu_share: float, full_seconds: float) -> Figures:
+    def figures(self, *, seconds: float, cpu_share: float, full_seconds: float, cpu_wait_share: float = 0.0) -> Figures:
         """Return the figures of the requests.
 
         Args:
             seconds: the time over which requests were due.
             cpu_share: the fraction of one core that the process used meanwhile.
+            cpu_wait_share: the fraction of the time for which it had work and no core.
             full_seconds: the time during which all connections were in use.
         """
         return self._figures(
@@ -187,11 +188,12 @@ class LoadSums:
             timeline=[(second, part.figures(is_share=self._is_share)) for second, part in self._seconds()],
             seconds=seconds,
             cpu_share=cpu_share,
+            cpu_wait_share=cpu_wait_share,
             full_seconds=full_seconds,
         )
 
     def json_in_steps(
-        self, *, seconds: float, cpu_share: float, full_seconds: float
+        self, *, seconds: float, cpu_share: float, full_seconds: float, cpu_wait_share: float = 0.0
     ) -> Generator[None, None, dict[str, Any]]:
         """Return the figures as values for JSON, for merging with others of the same load: without percentiles.
 
@@ -209,7 +211,12 @@ class LoadSums:
         for second, part in self._seconds():
             timeline.append((second, (yield from part.figures_in_steps())))
         figures = self._figures(
-            phases=phases, timeline=timeline, seconds=seconds, cpu_share=cpu_share, full_seconds=full_seconds
+            phases=phases,
+            timeline=timeline,
+            seconds=seconds,
+            cpu_share=cpu_share,
+            cpu_wait_share=cpu_wait_share,
+            full_seconds=full_seconds,
         )
         return (yield from figures.to_json_in_steps())
 
@@ -384,7 +391,7 @@ class LoadRecorder:
         self._cut_at, self._cut_received, self._cut_sent = self.ended_count, self._received, self._sent_count
         return RecordedPart(_sums=sums, _rows=self._rows, _begin=begin, count=self._cut_at - begin)
 
-    def figures(self, *, seconds: float, cpu_share: float, full_seconds: float) -> Figures:
+    def figures(self, *, seconds: float, cpu_share: float, full_seconds: float, cpu_wait_share: float = 0.0) -> Figures:
         """Return the figures of all recorded requests; see ``LoadSums.figures``. Takes microseconds for each."""
         sums = LoadSums(
             self._schedule,
@@ -396,4 +403,6 @@ class LoadRecorder:
         count = self.ended_count
         for begin in range(0, count, _STEP_COUNT):
             sums.add_rows(self._rows, begin, min(count, begin + _STEP_COUNT))
-        return sums.figures(seconds=seconds, cpu_share=cpu_share, full_seconds=full_seconds)
+        return sums.figures(
+            seconds=seconds, cpu_share=cpu_share, cpu_wait_share=cpu_wait_share, full_seconds=full_seconds
+        )

@@ -21,7 +21,7 @@ _Z: Final = 1.96
 _LATENESS_FLOOR_SECONDS: Final = 0.002
 # The tool's own lateness may be at most this fraction of the durations' 99th percentile.
 _LATENESS_PART_MAX: Final = 0.1
-# A process that computes for a larger fraction of the time does not read its responses in time.
+# A process that computes, or has to wait for a core, for a larger fraction of the time does not read responses in time.
 _CPU_SHARE_MAX: Final = 0.9
 # A queue grows if durations grow by both this factor and this time from the first third of a load to the last.
 _GROWTH_MIN: Final = 2.0
@@ -204,8 +204,13 @@ def why_tool_was_limit(figures: Figures) -> str | None:
             f"it started requests late itself, by {format_duration(lateness)} at p99, when they took "
             f"{format_duration(duration)}"
         )
-    if figures.cpu_share > _CPU_SHARE_MAX:
-        return f"it used {100 * figures.cpu_share:.0f} % of a core, so responses waited to be read"
+    if figures.cpu_share + figures.cpu_wait_share > _CPU_SHARE_MAX:
+        waited = (
+            ""
+            if figures.cpu_share > _CPU_SHARE_MAX
+            else f" and waited for one {figures.cpu_wait_share:.0%} of the time"
+        )
+        return f"it used {100 * figures.cpu_share:.0f} % of a core{waited}, so responses waited to be read"
     return None
 
 

@@ -186,3 +186,15 @@ def test_rate_that_was_not_sent_breaks_a_threshold_of_its_own() -> None:
     assert judge(missed, Thresholds(), reach=0.9).is_kept
     verdict = judge(missed, Thresholds(), reach=0.99)
     assert (("sent 9.0/s, 90 % of 10.0/s, is below 99 %",), True) == (verdict.broken, verdict.is_clear)
+
+
+def test_tool_that_waits_for_a_core_is_the_limit_as_well() -> None:
+    """A busy machine keeps it from reading responses as its own work would, and only the sum of both says so."""
+    figures = replace(figures_of([0.1] * 100), cpu_share=0.4)
+
+    assert why_tool_was_limit(figures) is None
+    assert why_tool_was_limit(replace(figures, cpu_wait_share=0.45)) is None
+    assert (
+        "it used 40 % of a core and waited for one 55% of the time, so responses waited to be read"
+        == why_tool_was_limit(replace(figures, cpu_wait_share=0.55))
+    )

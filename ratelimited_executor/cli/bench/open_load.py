@@ -17,6 +17,7 @@ import gc
 import time
 from collections import deque
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from ratelimited_executor import ExecutorManager, Pacing, RateLimitedExecutor
@@ -133,7 +134,7 @@ class OpenLoad:
         self._recorder = LoadRecorder(schedule)
         self._total = sum(phase.seconds for phase in phases)
         self._warm_up = schedule.warm_up
-        self._begin = self._cpu_begin = 0.0
+        self._begin = self._cpu_begin = self._cpu_wait_begin = 0.0
         self._ahead: dict[int, Arrival] = {}  # scheduled and not due yet, by number
         self._waiting: deque[Arrival] = deque()  # due, and waiting for a connection
         self._batches: list[Any] = []
@@ -155,7 +156,7 @@ class OpenLoad:
         gc.freeze()  # a collection that walks all modules would delay starts
         ordered, insisted = (loop.create_task(event.wait()) for event in (stop.ordered, stop.insisted))
         insisted.add_done_callback(lambda each: None if each.cancelled() else self._sender.give_up_all())
-        self._cpu_begin = time.process_time()
+        self._cpu_begin, self._cpu_wait_begin = time.process_time(), _cpu_wait_seconds()
         try:
             async with (
                 ExecutorManager(precision=0) as manager,
@@ -171,12 +172,12 @@ class OpenLoad:
                 if not feeding.cancelled():
                     feeding.result()
                 seconds = await self._finish(ordered)
-            cpu_share = self._cpu_share()
+            times = self._times()
         finally:
             for task in (ordered, insisted):
                 task.cancel()
             gc.unfreeze()
-        return self._recorder.figures(seconds=seconds, cpu_share=cpu_share, full_seconds=self._full_seconds)
+        return self._recorder.figures(seconds=seconds, **times)
 
     async def checkpoint(self) -> dict[str, Any] | None:
         """Return figures of the requests that have ended since the last call, for merging, as values for JSON.
@@ -190,14 +191,19 @@ class OpenLoad:
         cut = self._recorder.cut()
         if seconds <= 0 or not cut.count:
             return None
-        times = {"seconds": seconds, "cpu_share": self._cpu_share(), "full_seconds": self._full_seconds}
+        times = self._times()
         sums: LoadSums = await _in_steps(cut.sums_in_steps())
-        value: dict[str, Any] = await _in_steps(sums.json_in_steps(**times))
+        value: dict[str, Any] = await _in_steps(sums.json_in_steps(seconds=seconds, **times))
         return value
 
-    def _cpu_share(self) -> float:
-        """Return the fraction of one core that the process has used since the beginning of the load."""
-        return (time.process_time() - self._cpu_begin) / max(self.now(), _SLICE_SECONDS)
+    def _times(self) -> dict[str, float]:
+        """Return how the process has spent its time since the beginning of the load."""
+        seconds = max(self.now(), _SLICE_SECONDS)
+        return {
+            "cpu_share": (time.process_time() - self._cpu_begin) / seconds,
+            "cpu_wait_share": (_cpu_wait_seconds() - self._cpu_wait_begin) / seconds,
+            "full_seconds": self._full_seconds,
+        }
 
     def live(self) -> Live:
         """Return a snapshot of the load."""
@@ -305,6 +311,14 @@ class OpenLoad:
             self._change.clear()
             await self._change.wait()
         return max(0.0, end - self._warm_up)
+
+
+def _cpu_wait_seconds() -> float:
+    """Return for how long this thread could have run and had no core; 0 where the system does not say, as only Linux does."""
+    try:
+        return int(Path("/proc/thread-self/schedstat").read_text(encoding="ascii").split()[1]) / 1e9
+    except (OSError, ValueError, IndexError):
+        return 0.0
 
 
 async def _in_steps(steps: Generator[None, None, Any]) -> Any:

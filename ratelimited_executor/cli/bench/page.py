@@ -58,6 +58,10 @@ def render(measurement: Measurement, outcome: Sequence[str] = ()) -> str:
     settings = ", ".join(f"{name} {text}" for name, text in measurement.settings.items())
     title = f"Measurement of {measurement.target}"
     limit = why_tool_was_limit(figures)
+    tables = [
+        section(f"table-{index}", each.title, table(each.headings, each.rows))
+        for index, each in enumerate(tables_of(measurement))
+    ]
     body = [
         DRAWING_STYLE,
         f"<h1>{escape(title)}</h1>",
@@ -65,10 +69,8 @@ def render(measurement: Measurement, outcome: Sequence[str] = ()) -> str:
         "" if limit is None else alert("The load generator was the bottleneck:", f"{limit}."),
         "" if measurement.incomplete is None else alert("The load is incomplete:", f"{measurement.incomplete}."),
         *(f'<p class="outcome">{escape(sentence)}</p>' for sentence in outcome),
-        *(
-            section(f"table-{index}", each.title, table(each.headings, each.rows))
-            for index, each in enumerate(tables_of(measurement))
-        ),
+        f'<div class="beside">{"".join(tables[:2])}</div>',
+        *tables[2:],
         section("trials", "Trials", _trials_table(measurement.search)) if measurement.search else "",
         section("time", "Response times over time", _time_plot(figures)),
         section("curve", "Durations by percentile", _curve_plot(figures)),

@@ -68,7 +68,8 @@ def _requests(figures: Figures) -> TextTable:
         rows += [("responses by status", statuses), ("received", _size(figures.received))]
     if figures.full_seconds >= 0.0005:
         rows.append(("all connections in use", format_duration(figures.full_seconds)))
-    rows.append(("CPU of this process", f"{figures.cpu_share:.0%} of a core"))
+    waited = f", waited for one {figures.cpu_wait_share:.0%} of the time" if figures.cpu_wait_share >= 0.01 else ""
+    rows.append(("CPU of this process", f"{figures.cpu_share:.0%} of a core{waited}"))
     return TextTable("Requests", (), rows)
 
 
