@@ -113,23 +113,23 @@ cdef double* doubles_of(carray.array column):
 cdef class Passing:
     """``_Passing`` in ``simulation/shortcut/passing.py``."""
 
-    cdef list lanes, meters
+    cdef list inflows, meters
     cdef vector[PyObject*] meter  # the same, without a look-up
     cdef vector[double*] dues, seconds, lucks, starts
     cdef vector[int64_t*] turns  # NULL where they are not known
     cdef vector[Py_ssize_t] heads, begun, counts, levels, executions
     cdef vector[double] failures
     cdef vector[vector[Py_ssize_t]] waits
-    cdef vector[line[Py_ssize_t]] ready  # lanes, by level: the jobs of a lane start in due order
+    cdef vector[line[Py_ssize_t]] ready  # inflows, by level: the jobs of a inflow start in due order
     cdef priority_queue[pair[double, int]] ends  # the least first: of negated times, with 1 if the job fails
     cdef object queue, admission, problem
     cdef bint is_stuck  # True if there is a problem
     cdef double workers, permit_at, running_seconds, seen_at, per_log, offset, head_due
     cdef int64_t running, started, done, failed, ready_count, new_count
 
-    def __init__(self, lanes, double workers, queue, Py_ssize_t meter_count):
+    def __init__(self, inflows, double workers, queue, Py_ssize_t meter_count):
         cdef Py_ssize_t level_count = 1
-        self.lanes, self.workers, self.queue, self.problem = list(lanes), workers, queue, ""
+        self.inflows, self.workers, self.queue, self.problem = list(inflows), workers, queue, ""
         self.admission = None if queue is None else queue.admission
         self.meters = [Counted() for _ in range(meter_count)]
         for each in self.meters:
@@ -137,20 +137,20 @@ cdef class Passing:
         self.permit_at = INF
         self.per_log = new_histogram()._per_log
         self.offset = 1 - math.log(SMALLEST_SECONDS) * self.per_log
-        for lane in self.lanes:  # which holds the columns while their addresses are used
-            self.dues.push_back(doubles_of(lane.dues))
-            self.seconds.push_back(doubles_of(lane.seconds))
-            self.lucks.push_back(doubles_of(lane.lucks))
-            self.starts.push_back(doubles_of(lane.starts))
-            self.turns.push_back(<int64_t*>NULL if lane.turns is None else <int64_t*>doubles_of(lane.turns))
+        for inflow in self.inflows:  # which holds the columns while their addresses are used
+            self.dues.push_back(doubles_of(inflow.dues))
+            self.seconds.push_back(doubles_of(inflow.seconds))
+            self.lucks.push_back(doubles_of(inflow.lucks))
+            self.starts.push_back(doubles_of(inflow.starts))
+            self.turns.push_back(<int64_t*>NULL if inflow.turns is None else <int64_t*>doubles_of(inflow.turns))
             self.heads.push_back(0)
             self.begun.push_back(0)
-            self.counts.push_back(len(lane.dues))
-            self.levels.push_back(lane.level)
-            self.executions.push_back(lane.executions)
-            self.failures.push_back(lane.failures)
-            self.waits.push_back(lane.waits)
-            level_count = max(level_count, <Py_ssize_t>lane.level + 1)
+            self.counts.push_back(len(inflow.dues))
+            self.levels.push_back(inflow.level)
+            self.executions.push_back(inflow.executions)
+            self.failures.push_back(inflow.failures)
+            self.waits.push_back(inflow.waits)
+            level_count = max(level_count, <Py_ssize_t>inflow.level + 1)
         self.ready.resize(level_count)
         self.find_head()
 
@@ -203,26 +203,26 @@ cdef class Passing:
 
     cdef int start(self, double now) except -1:
         cdef size_t level = 0, bucket, each
-        cdef Py_ssize_t lane, position
+        cdef Py_ssize_t inflow, position
         cdef double wait, seconds
         while self.ready[level].empty():
             level += 1
-        lane = self.ready[level].front()
+        inflow = self.ready[level].front()
         self.ready[level].pop()
-        position = self.begun[lane]
-        self.begun[lane] += 1
+        position = self.begun[inflow]
+        self.begun[inflow] += 1
         self.ready_count -= 1
         self.note_running(now)
         self.running += 1
         self.started += 1
-        self.starts[lane][position] = now
-        wait = now - self.dues[lane][position]
+        self.starts[inflow][position] = now
+        wait = now - self.dues[inflow][position]
         bucket = self.bucket_of(wait)
-        for each in range(self.waits[lane].size()):
-            (<Counted>self.meter[self.waits[lane][each]]).add(wait, bucket)
-        seconds = self.seconds[lane][position]
-        (<Counted>self.meter[self.executions[lane]]).add(seconds, self.bucket_of(seconds))
-        self.ends.push(pair[double, int](-(now + seconds), self.lucks[lane][position] < self.failures[lane]))
+        for each in range(self.waits[inflow].size()):
+            (<Counted>self.meter[self.waits[inflow][each]]).add(wait, bucket)
+        seconds = self.seconds[inflow][position]
+        (<Counted>self.meter[self.executions[inflow]]).add(seconds, self.bucket_of(seconds))
+        self.ends.push(pair[double, int](-(now + seconds), self.lucks[inflow][position] < self.failures[inflow]))
         return 0
 
     cdef inline size_t bucket_of(self, double value) noexcept:
@@ -233,29 +233,29 @@ cdef class Passing:
         self.seen_at = now
 
     cdef inline void find_head(self) noexcept:
-        """Note the next due time of all lanes."""
-        cdef size_t lane
+        """Note the next due time of all inflows."""
+        cdef size_t inflow
         self.head_due = INF
-        for lane in range(self.dues.size()):
-            if self.heads[lane] < self.counts[lane]:
-                self.head_due = min(self.head_due, self.dues[lane][self.heads[lane]])
+        for inflow in range(self.dues.size()):
+            if self.heads[inflow] < self.counts[inflow]:
+                self.head_due = min(self.head_due, self.dues[inflow][self.heads[inflow]])
 
     cdef int pull(self, double now) except -1:
         """Make ready what is due, in due order."""
-        cdef Py_ssize_t lane, first
+        cdef Py_ssize_t inflow, first
         while self.head_due <= now:
             first = -1
-            for lane in range(<Py_ssize_t>self.dues.size()):
-                if self.heads[lane] == self.counts[lane] or self.dues[lane][self.heads[lane]] != self.head_due:
+            for inflow in range(<Py_ssize_t>self.dues.size()):
+                if self.heads[inflow] == self.counts[inflow] or self.dues[inflow][self.heads[inflow]] != self.head_due:
                     continue
                 if first < 0:
-                    first = lane
+                    first = inflow
                     continue
-                if self.turns[first] == NULL or self.turns[lane] == NULL:
+                if self.turns[first] == NULL or self.turns[inflow] == NULL:
                     self.problem, self.is_stuck = "ties", True
                     return 0
-                if self.turns[lane][self.heads[lane]] < self.turns[first][self.heads[first]]:
-                    first = lane
+                if self.turns[inflow][self.heads[inflow]] < self.turns[first][self.heads[first]]:
+                    first = inflow
             self.heads[first] += 1
             self.ready[self.levels[first]].push(first)
             self.ready_count += 1
@@ -264,8 +264,8 @@ cdef class Passing:
         return 0
 
 
-def pass_jobs(lanes, double workers, queue, moments, is_step, taking, Py_ssize_t meter_count):
-    cdef Passing self = Passing(lanes, workers, queue, meter_count)
+def pass_jobs(inflows, double workers, queue, moments, is_step, taking, Py_ssize_t meter_count):
+    cdef Passing self = Passing(inflows, workers, queue, meter_count)
     cdef double moment
     cdef Py_ssize_t number
     passed = pure["Passed"]()
@@ -290,14 +290,14 @@ def pass_jobs(lanes, double workers, queue, moments, is_step, taking, Py_ssize_t
     return passed
 
 
-def late_waits(lane, double within, ends):
-    cdef double* times = doubles_of(lane.times)
-    cdef double* starts = doubles_of(lane.starts)
+def late_waits(inflow, double within, ends):
+    cdef double* times = doubles_of(inflow.times)
+    cdef double* starts = doubles_of(inflow.starts)
     cdef vector[double] periods = ends
     cdef size_t number
     cdef Py_ssize_t at
     found = [[] for _ in ends]
-    for at in range(len(lane.times)):
+    for at in range(len(inflow.times)):
         if starts[at] - times[at] <= within:
             continue
         number = upper_bound(periods.begin(), periods.end(), times[at]) - periods.begin()

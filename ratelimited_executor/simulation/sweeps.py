@@ -32,6 +32,7 @@ from ratelimited_executor.simulation.database import as_json
 from ratelimited_executor.simulation.limits import SEEDS_MAX, check_most
 from ratelimited_executor.simulation.runs import simulate
 from ratelimited_executor.simulation.shortcut.check import checked_run
+from ratelimited_executor.simulation.shortcut.erlang import expected_wait
 from ratelimited_executor.simulation.shortcut.rules import NoShortcutError
 
 if TYPE_CHECKING:
@@ -174,6 +175,8 @@ class Sweep:
         figure: the name of the figure by which they are compared.
         parameters: those of the scenario, with the configuration to choose, or the first.
         is_complete: False if it was stopped.
+        expected_waits: the kind of job and its mean wait by Erlang's formula, by configuration, where a configuration is
+            what the formula is about: random arrivals, exponential durations, and a number of workers.
     """
 
     def __init__(
@@ -193,6 +196,7 @@ class Sweep:
         self._by_text = {str(each): each for each in self.configurations}
         self.parameters: dict[str, Any] = {}
         self.is_complete = False
+        self.expected_waits: dict[str, tuple[str, float]] = {}
         self._figure = figure
 
     @property
@@ -401,6 +405,11 @@ def sweep(
     first = found.configurations[0]
     shown = first if found.cheapest is None else found.counterpart(first, found.cheapest)
     found.parameters = make(**shown.settings).parameters()
+    for each in found.configurations:
+        if (expected := expected_wait(make(**each.settings))) is not None:
+            found.expected_waits[str(each)] = expected
+        elif each is first:
+            break  # the others are of the same kind
     return found
 
 

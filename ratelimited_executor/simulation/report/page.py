@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ratelimited_executor.simulation.report.document import alert, document, row_html, section, table, table_html
 from ratelimited_executor.simulation.report.figures import figure_html
-from ratelimited_executor.simulation.report.kinds import delay_text, kinds_section
+from ratelimited_executor.simulation.report.kind_tables import delay_text, kinds_section
 from ratelimited_executor.simulation.report.plots import TimePlot
 from ratelimited_executor.simulation.report.units import duration, number
 

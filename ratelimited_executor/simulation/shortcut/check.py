@@ -94,7 +94,7 @@ def checked_run(
 
 def _end_of_part(run: ShortRun) -> float:
     """Return the end of the step up to which a run is checked."""
-    starts = merge(*(zip(lane.starts, lane.dues, strict=True) for _, _, lane, _ in run.lanes))
+    starts = merge(*(zip(inflow.starts, inflow.dues, strict=True) for _, _, inflow, _ in run.inflows))
     wait_count, last = 0, 0.0
     for count, (start, due) in enumerate(islice(starts, _START_COUNT_MAX), start=1):
         if start > run.step_ends[-1]:
@@ -107,9 +107,9 @@ def _end_of_part(run: ShortRun) -> float:
 
 
 def _starts_of(run: ShortRun) -> Iterator[_Start]:
-    for planned, columns, lane, keys in run.lanes:
-        count = bisect_right(lane.starts, run.step_ends[-1])
-        columns_and_keys = zip(keys.between(0, count), lane.starts, columns.dues, columns.seconds, strict=False)
+    for planned, columns, inflow, keys in run.inflows:
+        count = bisect_right(inflow.starts, run.step_ends[-1])
+        columns_and_keys = zip(keys.between(0, count), inflow.starts, columns.dues, columns.seconds, strict=False)
         for key, start, due, seconds in columns_and_keys:
             yield _Start(start, planned.job.name, seconds, start - due, repr(key))
 

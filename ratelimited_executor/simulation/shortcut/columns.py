@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from ratelimited_executor.simulation.feeds import Feed
     from ratelimited_executor.simulation.shortcut.rules import Planned
 
-__all__ = ["COLUMN_COUNT_MAX", "Columns", "LaneKeys", "columns_of"]
+__all__ = ["COLUMN_COUNT_MAX", "Columns", "InflowKeys", "columns_of"]
 
 # Jobs of a run, at some 40 bytes each: 400 MB. The executor has no more than a minute of them in memory at a time.
 COLUMN_COUNT_MAX: Final = 10_000_000
@@ -137,7 +137,7 @@ def due_times(times: array[float], counts: array[int], chunk: float) -> array[fl
     return dues
 
 
-class LaneKeys:
+class InflowKeys:
     """The keys of a feed or batch, in due order, drawn as far as they are asked for.
 
     Args:

@@ -27,13 +27,13 @@ if TYPE_CHECKING:
     from ratelimited_executor._core.histogram import DurationHistogram
     from ratelimited_executor.simulation.shortcut.columns import Columns
 
-__all__ = ["CROWD", "TIES", "Lane", "Passed", "late_waits", "pass_jobs"]
+__all__ = ["CROWD", "TIES", "Inflow", "Passed", "late_waits", "pass_jobs"]
 
 TIES: Final = "ties"
 CROWD: Final = "crowd"
 
 
-class Lane:
+class Inflow:
     """The jobs of one feed or batch, and what is measured of them.
 
     Args:
@@ -45,7 +45,7 @@ class Lane:
 
     Attributes:
         starts: when each starts, in seconds since the start; infinity if it does not. As many as jobs, before they pass.
-        turns: where several lanes have jobs due at one instant, the turn of each job; None if that is not known.
+        turns: where several inflows have jobs due at one instant, the turn of each job; None if that is not known.
     """
 
     __slots__ = ("dues", "executions", "failures", "level", "lucks", "seconds", "starts", "times", "turns", "waits")
@@ -89,7 +89,7 @@ class Passed:
 
 @two_bodies
 def pass_jobs(
-    lanes: Sequence[Lane],
+    inflows: Sequence[Inflow],
     workers: float,
     queue: Any,
     moments: array[float],
@@ -100,7 +100,7 @@ def pass_jobs(
     """Compute all starts up to the last moment.
 
     Args:
-        lanes: the jobs.
+        inflows: the jobs.
         workers: how many run at once; infinity for no limit.
         queue: the queue of the executor, for its permits; None at an unlimited rate.
         moments: when something is counted, rising, in seconds since the start.
@@ -108,17 +108,17 @@ def pass_jobs(
         taking: the meters whose values are taken out at a moment, by its number.
         meter_count: the number of meters.
     """
-    return _Passing(lanes, workers, queue, meter_count).run(moments, is_step, taking)
+    return _Passing(inflows, workers, queue, meter_count).run(moments, is_step, taking)
 
 
 class _Passing:
-    def __init__(self, lanes: Sequence[Lane], workers: float, queue: Any, meter_count: int) -> None:
-        self._lanes = lanes
+    def __init__(self, inflows: Sequence[Inflow], workers: float, queue: Any, meter_count: int) -> None:
+        self._inflows = inflows
         self._workers = workers
         self._queue = queue
         self._meters = [_Counted() for _ in range(meter_count)]
-        self._heads = [0] * len(lanes)
-        self._ready: list[deque[tuple[Lane, int]]] = [deque() for _ in range(1 + max(each.level for each in lanes))]
+        self._heads = [0] * len(inflows)
+        self._ready: list[deque[tuple[Inflow, int]]] = [deque() for _ in range(1 + max(each.level for each in inflows))]
         self._ready_count = self._new_count = 0  # due jobs; of these, since the executor looked last
         self._ends: list[tuple[float, bool]] = []
         self._permit_at = math.inf
@@ -189,17 +189,17 @@ class _Passing:
                 queue.take_effect(now)
 
     def _start(self, now: float) -> None:
-        lane, position = next(each for each in self._ready if each).popleft()
+        inflow, position = next(each for each in self._ready if each).popleft()
         self._ready_count -= 1
         self._note_running(now)
         self._running += 1
         self._started += 1
-        lane.starts[position] = now
-        for index in lane.waits:
-            self._meters[index].step.append(now - lane.dues[position])
-        seconds = lane.seconds[position]
-        self._meters[lane.executions].step.append(seconds)
-        heapq.heappush(self._ends, (now + seconds, lane.lucks[position] < lane.failures))
+        inflow.starts[position] = now
+        for index in inflow.waits:
+            self._meters[index].step.append(now - inflow.dues[position])
+        seconds = inflow.seconds[position]
+        self._meters[inflow.executions].step.append(seconds)
+        heapq.heappush(self._ends, (now + seconds, inflow.lucks[position] < inflow.failures))
 
     def _note_running(self, now: float) -> None:
         self._running_seconds += self._running * (now - self._seen_at)
@@ -207,7 +207,11 @@ class _Passing:
 
     def _next_due(self) -> float:
         return min(
-            (lane.dues[head] for lane, head in zip(self._lanes, self._heads, strict=True) if head < len(lane.dues)),
+            (
+                inflow.dues[head]
+                for inflow, head in zip(self._inflows, self._heads, strict=True)
+                if head < len(inflow.dues)
+            ),
             default=math.inf,
         )
 
@@ -216,22 +220,22 @@ class _Passing:
         while (due := self._next_due()) <= now:
             first = [
                 number
-                for number, (lane, head) in enumerate(zip(self._lanes, self._heads, strict=True))
-                if head < len(lane.dues) and lane.dues[head] == due
+                for number, (inflow, head) in enumerate(zip(self._inflows, self._heads, strict=True))
+                if head < len(inflow.dues) and inflow.dues[head] == due
             ]
             if len(first) > 1:
-                if any(self._lanes[number].turns is None for number in first):
+                if any(self._inflows[number].turns is None for number in first):
                     self._passed.problem = TIES
                     return
                 first.sort(key=self._turn_of)
-            lane, head = self._lanes[first[0]], self._heads[first[0]]
+            inflow, head = self._inflows[first[0]], self._heads[first[0]]
             self._heads[first[0]] += 1
-            self._ready[lane.level].append((lane, head))
+            self._ready[inflow.level].append((inflow, head))
             self._ready_count += 1
             self._new_count += 1
 
     def _turn_of(self, number: int) -> int:
-        turns = self._lanes[number].turns
+        turns = self._inflows[number].turns
         return 0 if turns is None else turns[self._heads[number]]
 
 
@@ -261,16 +265,16 @@ class _Counted:
 
 
 @two_bodies
-def late_waits(lane: Lane, within: float, ends: Sequence[float]) -> list[list[float]]:
+def late_waits(inflow: Inflow, within: float, ends: Sequence[float]) -> list[list[float]]:
     """Return how late jobs are at the ends of periods that have not started by then, each of them once.
 
     Args:
-        lane: the jobs, with their starts.
+        inflow: the jobs, with their starts.
         within: the longest wait of a job that is not late, in seconds.
         ends: the ends of the periods, rising, in seconds since the start.
     """
     found: list[list[float]] = [[] for _ in ends]
-    for due, start in zip(lane.times, lane.starts, strict=True):
+    for due, start in zip(inflow.times, inflow.starts, strict=True):
         if start - due <= within:
             continue
         number = bisect_right(ends, due)

@@ -15,8 +15,8 @@ from ratelimited_executor.simulation.database import RunDatabase
 from ratelimited_executor.simulation.limits import JOBS_MAX
 from ratelimited_executor.simulation.recorder import Recorder
 from ratelimited_executor.simulation.runs import end_of_step, looks
-from ratelimited_executor.simulation.shortcut.columns import LaneKeys, columns_of
-from ratelimited_executor.simulation.shortcut.passing import CROWD, TIES, Lane, Passed, late_waits, pass_jobs
+from ratelimited_executor.simulation.shortcut.columns import InflowKeys, columns_of
+from ratelimited_executor.simulation.shortcut.passing import CROWD, TIES, Inflow, Passed, late_waits, pass_jobs
 from ratelimited_executor.simulation.shortcut.rules import NoShortcutError, Survey
 from ratelimited_executor.simulation.shortcut.ties import set_turns
 from ratelimited_executor.simulation.waits import KEY_COUNT_MAX, end_of_period
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from ratelimited_executor.simulation.simulation import ArrivalSource, Scenario
     from ratelimited_executor.simulation.waits import ObjectiveRecord
 
-__all__ = ["RunLane", "ShortRun"]
+__all__ = ["RunInflow", "ShortRun"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,13 +81,13 @@ class _Meters:
         return number
 
 
-class RunLane(NamedTuple):
+class RunInflow(NamedTuple):
     """The jobs of a feed or batch in a run: what they are, their columns, their starts, and their keys."""
 
     planned: Planned
     columns: Columns
-    lane: Lane
-    keys: LaneKeys
+    inflow: Inflow
+    keys: InflowKeys
 
 
 class ShortRun:
@@ -102,7 +102,7 @@ class ShortRun:
 
     Attributes:
         summary: the figures.
-        lanes: the jobs, with what they are and when they start.
+        inflows: the jobs, with what they are and when they start.
         step_ends: the ends of all steps, in seconds since the start.
 
     Raises:
@@ -113,7 +113,7 @@ class ShortRun:
     def __init__(self, scenario: Scenario, *, seed: int, total: float, step: float, warm_up: float) -> None:
         survey = Survey(seed=seed, interval=scenario.interval)
         database = RunDatabase(None)
-        self.lanes: Final[list[RunLane]] = []
+        self.inflows: Final[list[RunInflow]] = []
         clock = _clock(total, step)
         self.step_ends: Final = [clock.moments[number] for number in clock.ends]
         try:
@@ -128,7 +128,7 @@ class ShortRun:
                 if source.kind == "executor"
             ]
             for each in executors:
-                self.lanes.extend(each.lanes)
+                self.inflows.extend(each.inflows)
             _count(recorder, executors, clock, warm)
             for each in executors:
                 each.hand_over()
@@ -141,7 +141,7 @@ class ShortRun:
 def _count(recorder: Recorder, executors: list[_Executor], clock: _Clock, warm: int) -> None:
     """Let the accounts and the keys pass through all moments."""
     warm_up = clock.moments[warm] if warm >= 0 else 0.0
-    keyed = [_Keyed(job, each.lanes) for each in executors for job in each.kinds]
+    keyed = [_Keyed(job, each.inflows) for each in executors for job in each.kinds]
     keyed = [each for each in keyed if each.may_be_few(warm_up)]
     accounts = [recorder.accounts[each.source] for each in executors]
     is_single = len(executors) == 1  # then the account of all executors is that of the one
@@ -207,17 +207,17 @@ class _Executor:
         self._delay = meters.new(outs)
         self.kinds = {each.job: _KindMeters(each.job, meters, outs, clock) for each, _ in planned}
         ranks = sorted({each.rank for each, _ in planned})
-        self.lanes: list[RunLane] = []
+        self.inflows: list[RunInflow] = []
         for each, columns in planned:
             kind = self.kinds[each.job]
             waits = [self._delay, *kind.waits_of(int(-each.rank[0]))]
             level = ranks.index(each.rank)
-            lane = Lane(columns, failures=each.job._failures, level=level, waits=waits, executions=kind.executions)
-            self.lanes.append(RunLane(each, columns, lane, LaneKeys(each, columns)))
+            inflow = Inflow(columns, failures=each.job._failures, level=level, waits=waits, executions=kind.executions)
+            self.inflows.append(RunInflow(each, columns, inflow, InflowKeys(each, columns)))
         self.passed = self._pass()
         meters.found = {(moment, meter): histogram for moment, meter, histogram in self.passed.taken}
         ends = [clock.moments[number] for number in clock.ends]
-        accepted = [sum(each.columns.accepted_until(end) for each in self.lanes) for end in ends]
+        accepted = [sum(each.columns.accepted_until(end) for each in self.inflows) for end in ends]
         self._accepted = dict(zip(clock.ends, accepted, strict=True))
         if any(count - self.passed.started[number] > JOBS_MAX for number, count in self._accepted.items()):
             raise NoShortcutError("more jobs wait than an executor of a simulation may hold")
@@ -227,25 +227,25 @@ class _Executor:
         queue = executor._engine.queue
         workers = math.inf if executor.max_concurrency is None else float(executor.max_concurrency)
         permits = None if queue.is_unlimited else queue
-        lanes = [each.lane for each in self.lanes]
+        inflows = [each.inflow for each in self.inflows]
         taking = dict(self._meters.taking)
         arguments = clock.moments, clock.is_step, taking, self._meters.count
-        if permits is not None and len(lanes) > 1:  # permits are used up by the first pass: look for ties before
-            self._try(lanes, queue, math.inf, None, clock.moments[-1:], bytearray(1), {}, self._meters.count)
-        passed = self._try(lanes, queue, workers, permits, *arguments)
+        if permits is not None and len(inflows) > 1:  # permits are used up by the first pass: look for ties before
+            self._try(inflows, queue, math.inf, None, clock.moments[-1:], bytearray(1), {}, self._meters.count)
+        passed = self._try(inflows, queue, workers, permits, *arguments)
         if passed.problem == TIES:
-            passed = self._try(lanes, queue, workers, permits, *arguments)
+            passed = self._try(inflows, queue, workers, permits, *arguments)
         if passed.problem == CROWD:
             raise NoShortcutError("thousands of jobs of several priorities are due at one instant")
         return passed
 
-    def _try(self, lanes: list[Lane], queue: Any, workers: float, permits: Any, *arguments: Any) -> Passed:
+    def _try(self, inflows: list[Inflow], queue: Any, workers: float, permits: Any, *arguments: Any) -> Passed:
         """Compute all starts; if the turns of jobs that are due at one instant must be known, set them for the next time."""
-        for lane in lanes:
-            lane.starts = array("d", [math.inf]) * len(lane.dues)
-        passed = pass_jobs(lanes, workers, permits, *arguments)
+        for inflow in inflows:
+            inflow.starts = array("d", [math.inf]) * len(inflow.dues)
+        passed = pass_jobs(inflows, workers, permits, *arguments)
         if passed.problem == TIES:
-            set_turns([(each.lane, each.columns.counts, each.planned.feed is None) for each in self.lanes], queue)
+            set_turns([(each.inflow, each.columns.counts, each.planned.feed is None) for each in self.inflows], queue)
         return passed
 
     def counts(self, number: int) -> _Counts:
@@ -264,7 +264,7 @@ class _Executor:
         """Hand what was measured to the source and the kinds of jobs."""
         self.source.meters["start_delay"].adopt(self._meters.found[self._last, self._delay])
         for job, kind in self.kinds.items():
-            kind.hand_over([each.lane for each in self.lanes if each.planned.job is job])
+            kind.hand_over([each.inflow for each in self.inflows if each.planned.job is job])
 
 
 class _KindMeters:
@@ -288,8 +288,8 @@ class _KindMeters:
         own = [number for each, number in self._by_priority.items() if each == priority]
         return [self._wait, *own, *(number for _, _, number in self._objectives)]
 
-    def hand_over(self, lanes: list[Lane]) -> None:
-        """Hand what was measured to the kind of job, whose lanes are given."""
+    def hand_over(self, inflows: list[Inflow]) -> None:
+        """Hand what was measured to the kind of job, whose inflows are given."""
         waits, found, last = self._job._waits, self._meters.found, self._outs[-1]
         waits._meter.adopt(found[last, self._wait])
         self._job._execution_time.adopt(found[last, self.executions])
@@ -298,7 +298,8 @@ class _KindMeters:
         for record, ends, number in self._objectives:
             looked = sorted({*ends, last})  # late jobs count at the end as well, in a period that goes on
             late = [
-                late_waits(lane, record.objective.within, [self._moments[each] for each in looked]) for lane in lanes
+                late_waits(inflow, record.objective.within, [self._moments[each] for each in looked])
+                for inflow in inflows
             ]
             for moment in sorted({*ends, *self._outs}):
                 if record.current.total:
@@ -325,17 +326,17 @@ def _ends_of_periods(record: ObjectiveRecord, clock: _Clock) -> Iterator[int]:
 class _Keyed:
     """The waits of a kind of job by key, while there are few keys."""
 
-    def __init__(self, job: Job, lanes: list[RunLane]) -> None:
+    def __init__(self, job: Job, inflows: list[RunInflow]) -> None:
         self._waits = job._waits
-        self._lanes = [(each.lane, each.keys) for each in lanes if each.planned.job is job]
-        self._nexts = [0] * len(self._lanes)
-        self._numbered = [each.lane for each in lanes if each.planned.job is job and each.keys.are_numbers]
+        self._inflows = [(each.inflow, each.keys) for each in inflows if each.planned.job is job]
+        self._nexts = [0] * len(self._inflows)
+        self._numbered = [each.inflow for each in inflows if each.planned.job is job and each.keys.are_numbers]
 
     def may_be_few(self, warm_up: float) -> bool:
         """Return False if there are surely too many keys after the warm-up: each of many jobs has its own."""
-        for lane in self._numbered:
-            stop = bisect_left(lane.starts, math.inf)
-            if stop - bisect_right(lane.starts, warm_up) > KEY_COUNT_MAX:
+        for inflow in self._numbered:
+            stop = bisect_left(inflow.starts, math.inf)
+            if stop - bisect_right(inflow.starts, warm_up) > KEY_COUNT_MAX:
                 self._waits._recent = None
                 return False
         return True
@@ -345,12 +346,12 @@ class _Keyed:
         recent = self._waits._recent
         if recent is None:
             return False
-        for number, (lane, keys) in enumerate(self._lanes):
+        for number, (inflow, keys) in enumerate(self._inflows):
             first = self._nexts[number]
-            self._nexts[number] = stop = bisect_right(lane.starts, time, first)  # jobs of a lane start in due order
+            self._nexts[number] = stop = bisect_right(inflow.starts, time, first)  # jobs of a inflow start in due order
             for position, key in enumerate(keys.between(first, stop), first):
                 try:
-                    recent[key].append(lane.starts[position] - lane.dues[position])
+                    recent[key].append(inflow.starts[position] - inflow.dues[position])
                 except TypeError:  # a key without a hash
                     self._waits._recent = None
                     return False

@@ -17,49 +17,49 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ratelimited_executor._kernel.timeline import Timeline
-    from ratelimited_executor.simulation.shortcut.passing import Lane
+    from ratelimited_executor.simulation.shortcut.passing import Inflow
 
 __all__ = ["set_turns"]
 
 
 class _Part:
-    """The jobs of a lane that are handed over together."""
+    """The jobs of a inflow that are handed over together."""
 
-    __slots__ = ("lane", "next", "stop")
+    __slots__ = ("inflow", "next", "stop")
 
-    def __init__(self, lane: Lane, first: int, stop: int) -> None:
-        self.lane = lane
+    def __init__(self, inflow: Inflow, first: int, stop: int) -> None:
+        self.inflow = inflow
         self.next = first
         self.stop = stop
 
 
-def set_turns(lanes: Sequence[tuple[Lane, array[int], bool]], queue: Any) -> None:
+def set_turns(inflows: Sequence[tuple[Inflow, array[int], bool]], queue: Any) -> None:
     """Set the turns of all jobs.
 
     Args:
-        lanes: each lane, with the number of its jobs up to the end of each minute, and True if it is a batch; in the order in
+        inflows: each inflow, with the number of its jobs up to the end of each minute, and True if it is a batch; in the order in
             which they were set up.
         queue: the queue of the executor.
     """
-    for lane, _, _ in lanes:
-        lane.turns = array("q", bytes(8 * len(lane.dues)))
+    for inflow, _, _ in inflows:
+        inflow.turns = array("q", bytes(8 * len(inflow.dues)))
     calendar = _Calendar(queue.ticks)
-    firsts = [0] * len(lanes)
-    last = max(len(counts) for _, counts, _ in lanes)
+    firsts = [0] * len(inflows)
+    last = max(len(counts) for _, counts, _ in inflows)
     for chunk in range(last):
         begin = chunk * CHUNK_SECONDS
         calendar.enter(queue.ticks.number_at(begin))
         end = queue.timeline.start_of(queue.timeline.number_at(begin) + 1)
-        order = sorted(range(len(lanes)), key=lambda number: not lanes[number][2])  # batches come first, in setup()
+        order = sorted(range(len(inflows)), key=lambda number: not inflows[number][2])  # batches come first, in setup()
         for number in order:
-            lane, counts, _ = lanes[number]
+            inflow, counts, _ = inflows[number]
             if chunk >= len(counts):
                 continue
             first, firsts[number] = firsts[number], counts[chunk]
-            joined = bisect_left(lane.dues, end, first, counts[chunk])
+            joined = bisect_left(inflow.dues, end, first, counts[chunk])
             for start, stop in ((first, joined), (joined, counts[chunk])):
                 if start < stop:
-                    calendar.add(_Part(lane, start, stop))
+                    calendar.add(_Part(inflow, start, stop))
     calendar.enter(None)
 
 
@@ -74,7 +74,7 @@ class _Calendar:
         self._turn = 0  # of the next part that is opened in the running interval
 
     def add(self, part: _Part) -> None:
-        number = self._ticks.number_at(part.lane.dues[part.next])
+        number = self._ticks.number_at(part.inflow.dues[part.next])
         if number <= self._number:
             self._open_part(part, self._number)
         else:
@@ -92,15 +92,15 @@ class _Calendar:
             self._number, self._turn = number, 0
 
     def _open_part(self, part: _Part, number: int) -> None:
-        lane, end = part.lane, self._ticks.start_of(number + 1)
-        stop = bisect_left(lane.dues, end, part.next, part.stop)
+        inflow, end = part.inflow, self._ticks.start_of(number + 1)
+        stop = bisect_left(inflow.dues, end, part.next, part.stop)
         if stop > part.next:
-            assert lane.turns is not None
-            lane.turns[part.next : stop] = array("q", [self._turn]) * (stop - part.next)
+            assert inflow.turns is not None
+            inflow.turns[part.next : stop] = array("q", [self._turn]) * (stop - part.next)
             part.next = stop
             self._turn += 1
         if stop < part.stop:
-            self._put(max(self._ticks.number_at(lane.dues[stop]), number + 1), part)
+            self._put(max(self._ticks.number_at(inflow.dues[stop]), number + 1), part)
 
     def _put(self, number: int, part: _Part) -> None:
         if number not in self._parcels:

@@ -177,6 +177,16 @@ def test_days_step_and_interval_are_those_of_the_scenario_unless_given(place):
     assert all(row[0] % 10 == 0 for row in found["step rows"])
 
 
+def test_a_warm_up_is_left_out_of_the_table(place):
+    """The table has the time after it, and a resumed run must have the same one."""
+    all_of_it = simulate("load.toml", "--output", "out", "--days", "0.02").output
+    rest = simulate("load.toml", "--output", "rest", "--days", "0.02", "--warm-up", "10m").output
+    counts = [int(re.search(r"done, failed, other .*?([\d,]+), ", text)[1].replace(",", "")) for text in (all_of_it, rest)]
+    assert counts[1] < counts[0]
+    assert 600.0 == content(place.path / "rest" / "load.sqlite3")["warm_up"]
+    assert_refused(simulate("load.toml", "--output", "rest", "--days", "0.03", "--resume"), "warm_up")
+
+
 def test_samples_are_kept_if_they_are_asked_for(place):
     """With ``--samples`` every single value is stored."""
     for arguments, count in (([], 0), (["--samples"], 50)):

@@ -76,8 +76,8 @@ def test_another_rule_is_found(monkeypatch, method, mutant, rate):
     monkeypatch.setattr(_Passing, method, mutant)
     monkeypatch.setattr(
         run_module, "pass_jobs",
-        lambda lanes, workers, queue, moments, is_step, taking, count: (
-            _Passing(lanes, workers, queue, count).run(moments, is_step, taking)
+        lambda inflows, workers, queue, moments, is_step, taking, count: (
+            _Passing(inflows, workers, queue, count).run(moments, is_step, taking)
         ),
     )  # fmt: skip
     with pytest.raises(
@@ -88,7 +88,7 @@ def test_another_rule_is_found(monkeypatch, method, mutant, rate):
 
 def test_other_figures_are_found(monkeypatch):
     """Equal starts with other sums are an error as well."""
-    monkeypatch.setattr(run_module, "late_waits", lambda lane, within, ends: [[100.0] * 50 for _ in ends])
+    monkeypatch.setattr(run_module, "late_waits", lambda inflow, within, ends: [[100.0] * 50 for _ in ends])
 
     class Promising(Load):
         def setup(self, sim):

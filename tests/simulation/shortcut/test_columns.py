@@ -10,7 +10,7 @@ from ratelimited_executor.simulation import Constant, Exponential, LogNormal, Po
 from ratelimited_executor.simulation.feeds import draw_columns
 from ratelimited_executor.simulation.recordings import Recording
 from ratelimited_executor.simulation.shortcut import columns
-from ratelimited_executor.simulation.shortcut.columns import LaneKeys, columns_of, due_times
+from ratelimited_executor.simulation.shortcut.columns import InflowKeys, columns_of, due_times
 from ratelimited_executor.simulation.shortcut.rules import NoShortcutError, Survey
 
 
@@ -105,15 +105,15 @@ def test_minutes_are_handed_over_as_they_begin():
 def test_keys_are_drawn_as_far_as_needed():
     """Those of a feed are numbers, drawn, or recorded; those of a batch are given."""
     numbers = survey()
-    assert [3, 4] == LaneKeys(numbers, columns_of(numbers, 600.0)).between(3, 5)
+    assert [3, 4] == InflowKeys(numbers, columns_of(numbers, 600.0)).between(3, 5)
     drawn = survey(keys="ab")
-    assert set("ab") == set(LaneKeys(drawn, columns_of(drawn, 600.0)).between(0, 50))
+    assert set("ab") == set(InflowKeys(drawn, columns_of(drawn, 600.0)).between(0, 50))
     recording = Recording(
         times=[0, 70, 71], keys=["x", "y", "z"], durations=array("d", [1, 2, 3]), begin=0.0, skipped=0
     )
     recorded = survey(arrivals=Recorded(recording), duration="recorded")
     found = columns_of(recorded, 600.0)
-    assert (["x", "y", "z"], [1, 2, 3]) == (LaneKeys(recorded, found).between(0, 3), list(found.seconds))
+    assert (["x", "y", "z"], [1, 2, 3]) == (InflowKeys(recorded, found).between(0, 3), list(found.seconds))
 
 
 def test_too_many_jobs_are_refused(monkeypatch):

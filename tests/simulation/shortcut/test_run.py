@@ -99,10 +99,10 @@ class Busy(Scenario):
 
 
 def test_starts_are_those_of_the_executor():
-    """Each lane has the start of each job, infinite for those that still wait."""
+    """Each inflow has the start of each job, infinite for those that still wait."""
     run = ShortRun(Busy(), seed=1, total=600.0, step=60.0, warm_up=0.0)
-    (lane,) = run.lanes
-    started = [start for start in lane.lane.starts if start <= 600]
+    (inflow,) = run.inflows
+    started = [start for start in inflow.inflow.starts if start <= 600]
     assert run.summary.total.started == len(started)
-    assert run.summary.total.pending == len(lane.lane.starts) - len(started)
+    assert run.summary.total.pending == len(inflow.inflow.starts) - len(started)
     assert sorted(started) == started
