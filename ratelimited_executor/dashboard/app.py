@@ -72,7 +72,7 @@ _BODY_BYTES_MAX: Final = 10_000  # of a form
 _STORE_SECONDS: Final = 2.0  # for an answer of a store: a page that hangs shows nothing
 _FIRST_COUNT: Final = 10  # rows of a list on a page with several, until a reader asks for all of them
 _FEW_COUNT: Final = 5  # the same where a row takes several lines, or says little
-_SECTIONS: Final = ("failures", "running", "batches", "keys", "tasks", "dead", "ended")
+_SECTIONS: Final = ("failures", "running", "batches", "keys", "tasks", "dead", "lanes", "ended")
 
 
 def _templates() -> Environment:
@@ -328,7 +328,8 @@ class _Site:
             counts=counts,
             dead=[(row, _time_text(row.put_us), _time_text(row.due_us)) for row in dead[: _row_count(request, "dead")]],
             dead_count=len(dead),
-            lanes=lanes,
+            lanes=lanes[: _row_count(request, "lanes")],
+            lane_count=len(lanes),
             repetitions=[
                 (row, _time_text(row.next_us), notes_on(row, _time_text(row.until_us))) for row in repetitions
             ],

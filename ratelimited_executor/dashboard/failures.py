@@ -155,8 +155,16 @@ class Failures:
 def failure_texts(error: BaseException) -> tuple[str, str, str]:
     """Return the class of an exception, its message, and the class and message of its cause; texts of bounded length."""
     cause = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
-    told = "" if cause is None else ": ".join(filter(None, (_kind_of(cause), _message_of(cause))))
-    return _kind_of(error), _message_of(error), told
+    told = "" if cause is None else ": ".join(filter(None, _texts_of(cause)))
+    return *_texts_of(error), told
+
+
+def _texts_of(error: BaseException) -> tuple[str, str]:
+    """Return the class of an exception and its message, whatever code of the user they run: a task ends all the same."""
+    try:
+        return _kind_of(error), _message_of(error)
+    except Exception:  # noqa: BLE001  # code of the user
+        return type.__repr__(type(error)), "its message cannot be written"
 
 
 def _kind_of(error: BaseException) -> str:
@@ -165,11 +173,7 @@ def _kind_of(error: BaseException) -> str:
 
 
 def _message_of(error: BaseException) -> str:
-    try:
-        text = str(error)
-    except Exception:  # noqa: BLE001  # code of the user
-        text = "its message cannot be written"
-    text = masked_text(text[:_READ_LENGTH_MAX])
+    text = masked_text(str(error)[:_READ_LENGTH_MAX])
     return text if len(text) <= _MESSAGE_LENGTH_MAX else f"{text[:_MESSAGE_LENGTH_MAX]}…"
 
 

@@ -19,8 +19,8 @@ class Permissions:
     """Asks the function of the user.
 
     Args:
-        ask: called with a request, or, if it takes three arguments, with a request, an action and the name of the executor
-            or store; None allows nothing.
+        ask: called with a request, or, if it requires three arguments, with a request, an action and the name of the
+            executor or store; None allows nothing.
     """
 
     def __init__(self, ask: Callable[..., Any] | None) -> None:
@@ -45,9 +45,12 @@ class Permissions:
 
 
 def _takes_three(ask: Callable[..., Any]) -> bool:
-    """True if a function can be called with three arguments."""
+    """True if a function requires three arguments, or takes any number; others may have two more with defaults of their own."""
     try:
-        inspect.signature(ask).bind(None, None, None)
-    except (TypeError, ValueError):  # or it has no signature, as some of C have none
+        signature = inspect.signature(ask)
+    except (TypeError, ValueError):  # some functions of C have none
         return False
-    return True
+    parameters = signature.parameters.values()
+    plain = [each for each in parameters if each.kind in (each.POSITIONAL_ONLY, each.POSITIONAL_OR_KEYWORD)]
+    required = [each for each in plain if each.default is each.empty]
+    return len(required) == 3 or (len(required) < 3 and any(each.kind is each.VAR_POSITIONAL for each in parameters))

@@ -729,6 +729,37 @@ async def test_dead_letters_are_shown_put_back_and_discarded(handler, reports, c
             await change(web, 409, action="discard", name="payments", id=row_id)
 
 
+async def test_dead_letter_shows_its_message_first_and_its_arguments_to_who_may_requeue(handler, reports):
+    """The class and the message come first, without secrets of URLs; arguments are for those who decide what to do."""
+    handler()
+    store = MemoryStore()
+    tasks = DurableTasks(store)
+
+    @tasks.task
+    async def pay(card: str) -> None:
+        raise ConnectionError("no answer from https://ann:secret@bank.example/ within 2 s")
+
+    async with tasks, RateLimitedExecutor("mail") as executor:
+        await tasks.put_many(pay.new("4111", lane=f"lane {n % 11}") for n in range(23))
+        async with tasks.running(executor):
+            await asyncio.sleep(5)
+        seen_by = {}
+        for name, authorize in {"operator": lambda request: True, "reader": lambda request: False}.items():
+            async with client(dashboard(executor, authorize=authorize, stores={"payments": store})) as web:
+                seen_by[name] = await web.get("/store?name=payments")
+                every = await web.get("/store?name=payments&show=dead")
+                assert len(re.findall('<li id="dead-', every.text)) == 11
+    page = seen_by["operator"]
+    assert "ConnectionError no answer from https://***@bank.example/ within 2 s pay, 1 attempt" in text_of(
+        page
+    ).replace(" ,", ",")
+    assert "secret" not in page.text
+    assert len(re.findall('<li id="dead-', page.text)) == 10
+    assert "Show all 11" in page.text
+    assert ("4111" in page.text, "4111" in seen_by["reader"].text) == (True, False)
+    assert "Requeue" not in seen_by["reader"].text
+
+
 async def test_ended_tasks_and_saved_states_are_shown(handler):
     """The page of a store lists what has ended, with its duration and its result, and the state of a dead letter, escaped."""
     handler()

@@ -46,7 +46,7 @@ def raised(error, cause=None):
     ("error", "texts"),
     [
         (ValueError("no money"), ("ValueError", "no money", "")),
-        (Nameless(), (f"{__name__}.Nameless", "its message cannot be written", "")),
+        (Nameless(), (f"<class '{__name__}.Nameless'>", "its message cannot be written", "")),
         (ValueError("x" * 10**6), ("ValueError", "x" * 500 + "…", "")),
         (
             OSError("cannot reach 'redis://ann:secret@host/0?api_key=secret'"),

@@ -54,8 +54,12 @@ async def test_without_a_function_nothing_is_allowed():
         (lambda *everything: True, True),
         (lambda request, action, name, more=1: True, True),
         (lambda request, action, name, more: True, False),
+        (lambda request, session=None, tenant=None: True, False),
+        (lambda request, *more: True, True),
+        (lambda request, *, action=None: True, False),
+        (dict, False),
     ],
 )
 def test_number_of_arguments_decides(ask, is_detailed):
-    """Only a function that can be called with three arguments gets the action and the name."""
+    """Only a function that requires three arguments, or takes any number, gets the action and the name."""
     assert Permissions(ask)._is_detailed is is_detailed

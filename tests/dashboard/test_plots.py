@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ratelimited_executor.dashboard.plots import PlotLine, plot_svg, ticks
+from ratelimited_executor.dashboard.plots import PlotLine, plot_of, plot_svg, spark_svg, ticks
 
 
 def plot(values, times=None, **options):
@@ -76,3 +76,31 @@ def test_plot_says_in_words_what_it_shows():
     assert label == "A & B: waiting 3 now, 1 to 5"
     assert "no data yet" in plot([])
     assert "no data yet" in plot([math.nan])
+
+
+@given(st.lists(st.floats(0, 1e9, width=32), max_size=180))
+def test_line_in_the_list_stays_in_its_frame_and_ends_at_the_right(values):
+    """Any history makes a line of a few points within its frame, whose newest point is at the right edge."""
+    lines = paths(spark_svg(values, [0.0] * len(values), 180))
+    assert len(lines) == bool(values)
+    for line in lines:
+        points = [tuple(map(float, pair)) for pair in re.findall(r"(-?[\d.]+) (-?[\d.]+)", line)]
+        assert 2 <= len(points) <= 36
+        assert points[-1][0] == 120
+        assert all(0 <= x <= 120 and 2 <= y <= 22 for x, y in points)
+
+
+def test_line_of_failures_is_drawn_if_there_are_any():
+    """The second line is there only if something has failed, and shows the highest of the values that it stands for."""
+    assert len(paths(spark_svg([5.0] * 180, [0.0] * 180, 180))) == 1
+    both = paths(spark_svg([5.0] * 180, [0.0] * 179 + [5.0], 180))
+    assert both[1].rpartition("L")[2] == both[0].rpartition("L")[2] == "120.0 2.0"
+
+
+@pytest.mark.parametrize(("age", "labels"), [(200, 6), (800, 4), (1700, 4), (3000, 5)])
+def test_axis_is_the_shortest_that_shows_all(age, labels):
+    """The axis is 5, 15, 30 or 60 minutes long, with labels at round minutes."""
+    drawn = plot_of("A", [1000.0 - age, 1000.0], {"waiting": [1.0, 2.0]}, end=1000.0, text_of=str)
+    minutes = re.findall(r">(?:-(\d+) min|now)<", drawn.svg)
+    assert len(minutes) == labels
+    assert all(int(each or 0) % 5 == 0 for each in minutes) or age == 200
