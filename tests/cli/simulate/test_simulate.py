@@ -181,7 +181,9 @@ def test_a_warm_up_is_left_out_of_the_table(place):
     """The table has the time after it, and a resumed run must have the same one."""
     all_of_it = simulate("load.toml", "--output", "out", "--days", "0.02").output
     rest = simulate("load.toml", "--output", "rest", "--days", "0.02", "--warm-up", "10m").output
-    counts = [int(re.search(r"done, failed, other .*?([\d,]+), ", text)[1].replace(",", "")) for text in (all_of_it, rest)]
+    counts = [
+        int(re.search(r"done, failed, other .*?([\d,]+), ", text)[1].replace(",", "")) for text in (all_of_it, rest)
+    ]
     assert counts[1] < counts[0]
     assert 600.0 == content(place.path / "rest" / "load.sqlite3")["warm_up"]
     assert_refused(simulate("load.toml", "--output", "rest", "--days", "0.03", "--resume"), "warm_up")
