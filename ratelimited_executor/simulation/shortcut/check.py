@@ -25,8 +25,9 @@ if TYPE_CHECKING:
     from ratelimited_executor.simulation.simulation import Scenario
     from ratelimited_executor.simulation.summary import Summary
 
-__all__ = ["Checked", "ShortcutError", "checked_run"]
+__all__ = ["JOB_COUNT_MIN", "Checked", "ShortcutError", "checked_run"]
 
+JOB_COUNT_MIN: Final = 8_000  # in a run: with fewer, the check takes longer than the executor
 _START_COUNT: Final = 2_000
 _START_COUNT_MAX: Final = 5_000
 _WAIT_COUNT: Final = 200
@@ -81,10 +82,11 @@ def checked_run(
     """
     scenario = make()
     total, width, warm = span_of(scenario, days=days, step=step, warm_up=warm_up)
-    run = ShortRun(scenario, seed=seed, total=total, step=width, warm_up=warm)
+    run = ShortRun(scenario, seed=seed, total=total, step=width, warm_up=warm, least_count=JOB_COUNT_MIN)
     end = _end_of_part(run)
-    ours = ShortRun(make(), seed=seed, total=end, step=width, warm_up=0.0)
-    expected = _Witness(make(), seed=seed, total=end, step=width)
+    early = warm if warm < end else 0.0
+    ours = ShortRun(make(), seed=seed, total=end, step=width, warm_up=early)
+    expected = _Witness(make(), seed=seed, total=end, step=width, warm_up=early)
     starts = sorted(_starts_of(ours))
     _compare(starts, sorted(expected.starts))
     if ours.summary != expected.summary:
@@ -117,7 +119,7 @@ def _starts_of(run: ShortRun) -> Iterator[_Start]:
 class _Witness(RunDatabase):
     """A run with executors, and all starts of its kinds of jobs."""
 
-    def __init__(self, scenario: Scenario, *, seed: int, total: float, step: float) -> None:
+    def __init__(self, scenario: Scenario, *, seed: int, total: float, step: float, warm_up: float) -> None:
         super().__init__(None)
         self.starts: list[_Start] = []
         self._kinds: dict[int, str] = {}  # by the number of the source
@@ -130,7 +132,7 @@ class _Witness(RunDatabase):
             "is_sampled": 1,
         }
         try:
-            run = RunInProgress(scenario, properties, total=total, warm_up=0.0, until_done=False, on_progress=None)
+            run = RunInProgress(scenario, properties, total=total, warm_up=warm_up, until_done=False, on_progress=None)
             self.summary: Final = run.into(self).summary
         finally:
             self.close()

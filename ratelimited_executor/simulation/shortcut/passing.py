@@ -118,7 +118,9 @@ class _Passing:
         self._queue = queue
         self._meters = [_Counted() for _ in range(meter_count)]
         self._heads = [0] * len(inflows)
-        self._ready: list[deque[tuple[Inflow, int]]] = [deque() for _ in range(1 + max(each.level for each in inflows))]
+        self._ready: list[deque[tuple[Inflow, int]]] = [
+            deque() for _ in range(1 + max((each.level for each in inflows), default=0))
+        ]
         self._ready_count = self._new_count = 0  # due jobs; of these, since the executor looked last
         self._ends: list[tuple[float, bool]] = []
         self._permit_at = math.inf

@@ -99,6 +99,7 @@ class ShortRun:
         total: seconds to simulate.
         step: the span over which values are summed up.
         warm_up: seconds that the summary leaves out, whole steps.
+        least_count: the number of jobs from which on the shortcut is used.
 
     Attributes:
         summary: the figures.
@@ -110,7 +111,9 @@ class ShortRun:
         Exception: any error of the scenario's ``setup``.
     """
 
-    def __init__(self, scenario: Scenario, *, seed: int, total: float, step: float, warm_up: float) -> None:
+    def __init__(
+        self, scenario: Scenario, *, seed: int, total: float, step: float, warm_up: float, least_count: int = 0
+    ) -> None:
         survey = Survey(seed=seed, interval=scenario.interval)
         database = RunDatabase(None)
         self.inflows: Final[list[RunInflow]] = []
@@ -121,6 +124,8 @@ class ShortRun:
             survey.set_up(scenario)
             recorder.check()
             columns = [(planned, columns_of(planned, total)) for planned in survey.planned]
+            if sum(len(each.dues) for _, each in columns) < least_count:
+                raise NoShortcutError(f"runs of fewer than {least_count:,} jobs take no longer with the executor")
             warm = bisect_left(clock.moments, warm_up) if warm_up else -1  # warm-ups are whole steps
             executors = [
                 _Executor(source, [each for each in columns if each[0].executor is source.subject], clock, warm)

@@ -81,7 +81,10 @@ def test_the_output_says_how_the_figures_were_made(folder):
         "All runs are those of the executor, as executor api spreads its jobs: the shortcut is for pacing on time."
         in text
     )
-    (folder / "hub.toml").write_text(FILE.replace("[executors.api]", '[executors.api]\npacing = "on time"'))
+    punctual = FILE.replace("[executors.api]", '[executors.api]\npacing = "on time"').replace(
+        "days = 0.02", "days = 0.06"
+    )
+    (folder / "hub.toml").write_text(punctual)
     _, text = play("workers=3,6", seeds=2, force=True)
     assert "All runs are by the shortcut; the first " in text
     assert "All runs are by the shortcut; the first " in (folder / "sweep-hub" / "sweep.html").read_text()

@@ -4,9 +4,11 @@ import pytest
 
 from ratelimited_executor import Pacing
 from ratelimited_executor.simulation import LogNormal, Poisson, Scenario
+from ratelimited_executor.simulation.shortcut import check
 from ratelimited_executor.simulation.shortcut import run as run_module
 from ratelimited_executor.simulation.shortcut.check import ShortcutError, checked_run
 from ratelimited_executor.simulation.shortcut.passing import _Passing
+from ratelimited_executor.simulation.shortcut.rules import NoShortcutError
 
 
 class Load(Scenario):
@@ -34,8 +36,15 @@ def test_the_first_starts_are_checked():
     assert found.summary.total.started > found.job_count
 
 
-def test_a_short_run_is_checked_from_end_to_end():
-    """A run with fewer starts than that is checked as a whole."""
+def test_a_short_run_is_left_to_the_executor():
+    """The check would take longer."""
+    with pytest.raises(NoShortcutError, match="runs of fewer than 8,000 jobs take no longer with the executor"):
+        checked(days=0.005)
+
+
+def test_a_run_of_few_starts_is_checked_from_end_to_end(monkeypatch):
+    """A run with fewer starts than are checked is checked as a whole."""
+    monkeypatch.setattr(check, "JOB_COUNT_MIN", 0)
     found = checked(days=0.005)
     assert (found.summary.total.started, 432.0) == (found.job_count, found.seconds)
 
@@ -97,7 +106,7 @@ def test_other_figures_are_found(monkeypatch):
             sim.arrive(Poisson(1), executor, sim.job("call", 1.0, objectives=run_objective()))
 
     with pytest.raises(ShortcutError, match="by the shortcut the figures are"):
-        checked_run(Promising, seed=3, days=0.01, step=60.0, warm_up=0.0)
+        checked_run(Promising, seed=3, days=0.05, step=60.0, warm_up=0.0)
 
 
 def run_objective():
