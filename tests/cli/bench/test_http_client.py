@@ -339,14 +339,23 @@ async def test_everything_in_flight_can_be_given_up() -> None:
     stop = Stop()
     async with ScriptedServer().running() as server:
         loop = asyncio.get_running_loop()
-        for seconds in (1.5, 1.6):
-            loop.call_later(seconds, stop.on_signal)
+
+        async def interrupt() -> None:
+            while len(server.heads) < 3:
+                await asyncio.sleep(0.01)
+            stop.on_signal()
+            await asyncio.sleep(0.1)
+            stop.on_signal()
+
+        interrupting = asyncio.create_task(interrupt())
         schedule = Schedule(classes={"": [Phase(first=20, last=20, seconds=60)]})
         async with http_sender([[wire_of(RequestTemplate(url=server.url))]], timeout=60) as sender:
             begin = loop.time()
             figures = await OpenLoad(schedule, sender, kind_of=kind_of, connections=100, drain=5).play(stop)
 
+    await interrupting
     assert {"timeout": figures.count} == figures.errors
+    assert figures.count >= 3
     assert loop.time() - begin < 20
 
 
