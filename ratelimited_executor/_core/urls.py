@@ -14,9 +14,9 @@ _SECRET: Final = re.compile(
     r"auth|cookie|token|key|secret|signature|\bsig\b|passw|\bpass\b|pwd|\bjwt\b|session|credential", re.IGNORECASE
 )
 _BEGIN: Final = re.compile(r"\s*(?:[A-Za-z][A-Za-z0-9+.-]+:)?(?://)?")  # a single letter is a drive
-_VALUE: Final = re.compile(r"(?<=[?&;#])([^=&;#]+)=([^&;#]*)")
+_VALUE: Final = re.compile(r"(?<=[?&;#])([^?=&;#]+)=([^&;#]*)")
 _PAIR: Final = re.compile(r"(?i)\b(password|passfile|sslpassword)(\s*=\s*)(?:'(?:[^'\\]|\\.)*'?|\S+)")  # of a conninfo
-_WITHIN: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^\s'\"<>]+")  # a URL within a text
+_WITHIN: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]{0,40}://[^\s'\"<>]+")  # a URL within a text; bounded for its speed
 _ENCODED: Final = re.compile(r"%([0-9A-Fa-f]{2})")
 
 

@@ -13,10 +13,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from types import FrameType
 
-__all__ = ["Signals", "Stop", "StopReason", "cancelled_by"]
+__all__ = ["SIGNALS", "Signals", "Stop", "StopReason", "cancelled_by"]
 
 _HANGUP: Final = (signal.SIGHUP,) if hasattr(signal, "SIGHUP") else ()  # Windows has none
-_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, *_HANGUP)
+SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, *_HANGUP)
+"""The signals that order a stop."""
 
 
 class StopReason(Enum):
@@ -100,7 +101,7 @@ class Signals:
 
     def __enter__(self) -> Self:
         # signal.signal and not loop.add_signal_handler: there is no loop yet, and Windows has none.
-        for number in _SIGNALS:
+        for number in SIGNALS:
             if number not in _HANGUP or signal.getsignal(number) is not signal.SIG_IGN:
                 self._former[number] = signal.signal(number, self._take)
         return self

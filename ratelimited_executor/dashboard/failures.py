@@ -6,6 +6,7 @@ An executor without a page is not listened to; one with a page tells of failures
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final
@@ -28,6 +29,8 @@ _MESSAGE_LENGTH_MAX: Final = 500  # characters
 _READ_LENGTH_MAX: Final = 4 * _MESSAGE_LENGTH_MAX  # of a message, in which addresses are masked before it is cut
 _FRAME_COUNT_MAX: Final = 12  # the innermost of a traceback
 _WALKED_MAX: Final = 1000  # frames: some 20 us
+_UNWRITTEN: Final = "its message cannot be written"
+_CUT_URL: Final = re.compile(r"(://)[^\s'\"<>]*\Z")
 _NUMBERS: Final = count(1)
 
 
@@ -123,7 +126,11 @@ class Failures:
         if self._written >= _WRITTEN_PER_SECOND:
             return
         self._written += 1
-        kind, message, cause = failure_texts(error)
+        try:
+            kind, message, cause = failure_texts(error)
+            traceback = error.__traceback__
+        except Exception:  # noqa: BLE001  # attributes of the user's own; an error here would keep the task from ending
+            kind, message, cause, traceback = "an exception", _UNWRITTEN, "", None
         name, batch = name_of_owner(owner)
         shown = name_text(name or "a call")
         alike = (self._executor, shown if batch is None else name_text(batch), kind, message)
@@ -143,7 +150,7 @@ class Failures:
                 count=0,
                 is_retried=False,
             )
-            failure.frames = _frames_of(error.__traceback__)
+            failure.frames = _frames_of(traceback)
             self.ring.add(alike, failure)
         if other is not failure:
             self._all.add(alike, failure)
@@ -173,7 +180,13 @@ def _kind_of(error: BaseException) -> str:
 
 
 def _message_of(error: BaseException) -> str:
-    text = masked_text(str(error)[:_READ_LENGTH_MAX])
+    try:
+        text = str.__str__(str(error))  # no subclass, which may be of another length or count as HTML
+    except Exception:  # noqa: BLE001  # code of the user
+        text = _UNWRITTEN
+    if len(text) > _READ_LENGTH_MAX:  # a URL that is cut may lack the sign that its beginning is secret
+        text = _CUT_URL.sub(r"\1***", text[:_READ_LENGTH_MAX])
+    text = masked_text(text)
     return text if len(text) <= _MESSAGE_LENGTH_MAX else f"{text[:_MESSAGE_LENGTH_MAX]}…"
 
 

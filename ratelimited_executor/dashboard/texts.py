@@ -96,7 +96,7 @@ def name_text(value: object) -> str:
     ("('ann', 3)", True)
     """
     try:
-        text = str(value)
+        text = str.__str__(str(value))  # no subclass, which may be of another length or count as HTML
     except Exception:  # noqa: BLE001  # code of the user
         text = f"<{type(value).__name__}>"
     return text if len(text) <= _NAME_LENGTH_MAX else f"{text[:_NAME_LENGTH_MAX]}…"

@@ -242,7 +242,9 @@ class Waits(WaitFields):
             wait_by_priority={
                 priority: Quantiles.of(meter.histogram) for priority, meter in sorted(self._by_priority.items())
             },
-            wait_by_key={key: Quantiles.of(found) for key, found in self._by_key.items()},
+            wait_by_key={}
+            if self._recent is None  # those counted so far are not all
+            else {key: Quantiles.of(found) for key, found in self._by_key.items()},
             objectives=tuple(record.sum_up() for record in self.records),
             cost=price * execution_time.total,
         )

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from ratelimited_executor._core.urls import is_secret, masked
+from ratelimited_executor._core.urls import is_secret, masked, masked_text
 
 # A password of words, so that a part of it can be told from the rest of a text, and of characters that end it early.
 WORDS = ("hunter", "zebra", "maple")
@@ -60,3 +60,9 @@ def test_names_of_secrets_are_known(name):
     """The usual names of secrets are known in any case."""
     assert is_secret(name)
     assert not is_secret("page")
+
+
+@pytest.mark.parametrize("text", ["x://" + "?" * 200_000, "x://" + "?a" * 100_000, "a" * 200_000 + " x://y"])
+def test_the_time_rises_with_the_length_alone(text):
+    """A text that a stranger has written is looked at once, and not once more for each of its characters."""
+    assert text == masked_text(text)

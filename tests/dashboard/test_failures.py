@@ -35,6 +35,36 @@ class Nameless(Exception):
         raise BufferError
 
 
+class Text(str):
+    """A text that breaks whatever is done with it."""
+
+    __slots__ = ()
+
+    def __len__(self):
+        raise BufferError
+
+    def __getitem__(self, _):
+        raise BufferError
+
+    def __html__(self):
+        return self
+
+
+class Told(Exception):
+    """An error whose message is no mere str."""
+
+    def __str__(self):
+        return Text("<b>")
+
+
+class Causeless(Exception):
+    """An error whose cause cannot be had."""
+
+    @property
+    def __cause__(self):
+        raise BufferError
+
+
 def raised(error, cause=None):
     try:
         raise error from cause
@@ -52,6 +82,8 @@ def raised(error, cause=None):
             OSError("cannot reach 'redis://ann:secret@host/0?api_key=secret'"),
             ("OSError", "cannot reach 'redis://***@host/0?api_key=***'", ""),
         ),
+        (ValueError("http://user:" + "secret" * 400 + "@host"), ("ValueError", "http://***", "")),
+        (ValueError("a" * 1994 + " x://y"), ("ValueError", "a" * 500 + "…", "")),
         (ValueError("y" * 490 + " http://user:secret@host"), ("ValueError", "y" * 490 + " http://**…", "")),
         (raised(ValueError("outer"), KeyError("inner")), ("ValueError", "outer", "KeyError: 'inner'")),
         (raised(ValueError("outer"), KeyError()), ("ValueError", "outer", "KeyError")),
@@ -112,6 +144,24 @@ async def test_storm_of_failures_is_not_written_down_one_by_one():
         assert executor.statistics().failed == 5000
         assert len(looked_at) <= 201
         assert recorder.failures.latest()[0].count >= 100
+
+
+@pytest.mark.parametrize(
+    ("error", "message"),
+    [(Nameless(), "its message cannot be written"), (Told(), "<b>"), (Causeless(), "its message cannot be written")],
+)
+async def test_a_task_ends_whatever_its_exception_is(error, message):
+    """An exception of which nothing can be told ends its task like any other."""
+
+    async def fail():
+        raise error
+
+    async with RateLimitedExecutor("mail") as executor:
+        recorder = HistoryRecorder(executor, READER)
+        with pytest.raises(type(error)):
+            await asyncio.wait_for(executor.schedule(fail), 5)
+        (found,) = recorder.failures.latest()
+        assert (found.message, type(found.message)) == (message, str)
 
 
 async def test_no_exception_is_kept():

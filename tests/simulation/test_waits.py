@@ -70,6 +70,16 @@ def test_waits_are_kept_by_key():
     assert {} == kinds["many"].wait_by_key == kinds["any"].wait_by_key
 
 
+def test_of_a_kind_with_a_key_without_a_hash_no_waits_are_kept_by_key():
+    """Nor those of the keys before it, which would look like all of them."""
+
+    def setup(sim):
+        call = sim.job("call", 1)
+        sim.schedule_many(sim.executor("api"), call, ["a", "b", ["c"], "a"], delays=[0, 70, 140, 210])
+
+    assert {} == run(setup).jobs_by_kind["call"].wait_by_key
+
+
 def test_every_attempt_has_a_wait():
     """A retry waits from when it is due."""
 

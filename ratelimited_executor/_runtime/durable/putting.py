@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, Self
 
@@ -96,9 +97,12 @@ class PuttingAhead:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        if self._putting is not None and isinstance(error, asyncio.CancelledError):
-            self._putting.cancel()
-        await self._settle()
+        if self._putting is None or not isinstance(error, asyncio.CancelledError):
+            await self._settle()
+            return
+        self._putting.cancel()
+        with suppress(Exception):  # an error must not take the place of the cancellation
+            await self._settle()
 
     async def put(self, tasks: list[NewTask]) -> None:
         """Begin to put a chunk, once the one before it is put.

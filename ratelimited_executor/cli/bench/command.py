@@ -51,7 +51,7 @@ from ratelimited_executor.cli.bench.view import (
 from ratelimited_executor.cli.commands.arguments import loop_factory
 from ratelimited_executor.cli.exits import CommandError, ExitStatus
 from ratelimited_executor.cli.screen import console_of, print_line, screen_of_stderr
-from ratelimited_executor.cli.stopping import Signals, Stop, cancelled_by
+from ratelimited_executor.cli.stopping import SIGNALS, Signals, Stop, cancelled_by
 from ratelimited_executor.cli.targets import load_target
 from ratelimited_executor.load.arrivals import Schedule
 from ratelimited_executor.load.comparison import compare
@@ -112,7 +112,8 @@ def run_share(rank: int, pipe: Connection, options: BenchOptions) -> None:
         pipe: the pipe to the one that has started it.
         options: the command line, with the connections of this process.
     """
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends it to all; the other process passes it on
+    for number in SIGNALS:  # a terminal or a service manager sends it to all; the other process passes it on
+        signal.signal(number, signal.SIG_IGN)
     try:
         bench = _Bench(options, Console(quiet=True))
         with asyncio.Runner(loop_factory=loop_factory(options.uvloop)) as runner:

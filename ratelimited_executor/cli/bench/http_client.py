@@ -163,6 +163,9 @@ class _Pool:
         self._origin = origin
         self._loop = asyncio.get_running_loop()
         self._addresses: list[str] = []  # of the host, once one of them has been reached
+        self._finding: asyncio.Task[list[str]] | None = (
+            None  # a look-up, which all who wait share: it occupies a thread
+        )
         self._opened_count = 0
         self._all: set[_Connection] = set()
         self.idle: dict[_Connection, None] = {}
@@ -183,7 +186,7 @@ class _Pool:
 
     async def _connect(self) -> _Connection:
         """Connect to an address of the host: to each in turn, and to the next if one fails."""
-        addresses = self._addresses or await self._found_addresses()
+        addresses = self._addresses or await self._find_addresses()
         first = self._opened_count % len(addresses)
         self._opened_count += 1
         *others, last = addresses[first:] + addresses[:first]
@@ -192,6 +195,17 @@ class _Pool:
                 async with asyncio.timeout(_ADDRESS_SECONDS):
                     return await self._connect_to(address, addresses)
         return await self._connect_to(last, addresses)
+
+    async def _find_addresses(self) -> list[str]:
+        if self._finding is None:
+            self._finding = self._loop.create_task(self._found_addresses())
+            self._finding.add_done_callback(self._end_finding)
+        return await asyncio.shield(self._finding)
+
+    def _end_finding(self, finding: asyncio.Task[list[str]]) -> None:
+        self._finding = None
+        if not finding.cancelled():
+            finding.exception()  # each who waits has it; there may be none left
 
     async def _found_addresses(self) -> list[str]:
         found = await self._loop.getaddrinfo(self._origin.host, self._origin.port, type=socket.SOCK_STREAM)
@@ -218,6 +232,8 @@ class _Pool:
 
     def close(self) -> list[_Connection]:
         """Begin to close all connections, and return them."""
+        if self._finding is not None:
+            self._finding.cancel()
         closing = list(self._all)
         for connection in closing:
             connection.transport.close()

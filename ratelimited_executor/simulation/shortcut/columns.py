@@ -7,10 +7,12 @@ for each seed, and kept by what they were drawn from.
 from __future__ import annotations
 
 import hashlib
+import io
 import math
 import pickle
 from array import array
 from itertools import chain, islice
+from types import BuiltinFunctionType, FunctionType
 from typing import TYPE_CHECKING, Any, Final
 
 from ratelimited_executor._kernel.choice import two_bodies
@@ -29,6 +31,8 @@ __all__ = ["COLUMN_COUNT_MAX", "Columns", "InflowKeys", "columns_of"]
 # Jobs of a run, at some 40 bytes each: 400 MB. The executor has no more than a minute of them in memory at a time.
 COLUMN_COUNT_MAX: Final = 10_000_000
 _KEPT_COUNT_MAX: Final = 4_000_000  # jobs whose columns are kept for other configurations: 160 MB
+
+_KNOWN: Final = frozenset({"array", "builtins", "copyreg", "fractions", "math", "ratelimited_executor", "statistics"})
 
 _kept: dict[bytes, Columns] = {}
 
@@ -93,11 +97,23 @@ def _digest(planned: Planned, total: float) -> bytes | None:
     """Return what the columns follow from; None if that is unknown: an object may do anything."""
     feed, duration = planned.feed, planned.job.duration
     source = (planned.keys, planned.dues) if feed is None else feed.arrivals
+    text = io.BytesIO()
     try:
-        text = pickle.dumps((planned.name, total, duration, source))
+        _Pickler(text).dump((planned.name, total, duration, source))
     except Exception:  # noqa: BLE001  # an object of the user's decides what it raises
         return None
-    return hashlib.blake2b(text, digest_size=16).digest()
+    return hashlib.blake2b(text.getbuffer(), digest_size=16).digest()
+
+
+class _Pickler(pickle.Pickler):
+    """Pickles objects of this library: what one of another class draws may follow from more than it holds itself."""
+
+    def reducer_override(self, value: Any) -> Any:
+        """Refuse an object, a class or a function that is none of those."""
+        named = value if isinstance(value, (type, FunctionType, BuiltinFunctionType)) else type(value)
+        if str(named.__module__).partition(".")[0] not in _KNOWN:
+            raise pickle.PicklingError(f"{named!r} may do anything")
+        return NotImplemented
 
 
 def _batch(planned: Planned) -> Columns:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from ratelimited_executor.simulation.accounts import Tally
 from ratelimited_executor.simulation.database import RunDatabase
+from ratelimited_executor.simulation.feeds import CHUNK_SECONDS
 from ratelimited_executor.simulation.limits import JOBS_MAX
 from ratelimited_executor.simulation.recorder import Recorder
 from ratelimited_executor.simulation.runs import end_of_step, looks
@@ -224,8 +225,37 @@ class _Executor:
         ends = [clock.moments[number] for number in clock.ends]
         accepted = [sum(each.columns.accepted_until(end) for each in self.inflows) for end in ends]
         self._accepted = dict(zip(clock.ends, accepted, strict=True))
+        self._check_minutes()
         if any(count - self.passed.started[number] > JOBS_MAX for number, count in self._accepted.items()):
             raise NoShortcutError("more jobs wait than an executor of a simulation may hold")
+
+    def _check_minutes(self) -> None:
+        """Refuse a run in which the executor may look at the beginning of a minute before the jobs due then are handed over.
+
+        It does so if that look was planned a minute before, when the hand-over was, or earlier: for the end of a long job,
+        for jobs of a batch, or for a permit. Then a job that waits takes the place of a more urgent one that is due just then.
+        """
+        if len({each.lane.level for each in self.lanes}) == 1:
+            return
+        unsure = {
+            minute
+            for each in self.lanes
+            if each.planned.feed is not None
+            for minute in _urgent_minutes(each, [other.lane for other in self.lanes])
+        }
+        if unsure and (self._has_rare_starts(unsure) or any(_is_looked_at(each, unsure) for each in self.lanes)):
+            raise NoShortcutError("an urgent job is due at the beginning of a minute, at the end of a wait of others")
+
+    def _has_rare_starts(self, minutes: set[float]) -> bool:
+        """True if permits are so rare that within the minute before one of some minutes no job has started."""
+        if self.source.subject._engine.queue.is_unlimited:
+            return False
+        return not all(
+            any(
+                _count_until(each.lane, minute) > _count_until(each.lane, minute - CHUNK_SECONDS) for each in self.lanes
+            )
+            for minute in minutes
+        )
 
     def _pass(self) -> Passed:
         clock, executor = self._clock, self.source.subject
@@ -270,6 +300,37 @@ class _Executor:
         self.source.meters["start_delay"].adopt(self._meters.found[self._last, self._delay])
         for job, kind in self.kinds.items():
             kind.hand_over([each.inflow for each in self.inflows if each.planned.job is job])
+
+
+def _urgent_minutes(urgent: RunLane, lanes: Sequence[Lane]) -> Iterator[float]:
+    """Yield the beginnings of minutes at which a job of a feed is due and starts, while a less urgent one waits."""
+    lane = urgent.lane
+    for number in range(1, len(urgent.columns.counts)):
+        minute = number * CHUNK_SECONDS
+        position = bisect_left(lane.dues, minute)
+        if position == len(lane.dues) or not lane.dues[position] == lane.starts[position] == minute:
+            continue
+        for other in lanes:
+            waiting = bisect_right(other.starts, minute)
+            if other.level > lane.level and waiting < len(other.dues) and other.dues[waiting] <= minute:
+                yield minute
+                break
+
+
+def _is_looked_at(run_lane: RunLane, minutes: set[float]) -> bool:
+    """True if a job of a lane makes the executor look at one of some minutes, as was known a minute before."""
+    lane = run_lane.lane
+    if run_lane.planned.feed is None and not minutes.isdisjoint(lane.dues):
+        return True
+    return any(
+        seconds >= CHUNK_SECONDS and start + seconds in minutes
+        for start, seconds in zip(lane.starts, lane.seconds, strict=True)
+    )
+
+
+def _count_until(lane: Lane, time: float) -> int:
+    """Return how many jobs of a lane start before a time."""
+    return bisect_left(lane.starts, time)
 
 
 class _KindMeters:

@@ -320,6 +320,28 @@ async def test_server_that_is_not_there_is_an_error(client, url, kind) -> None:
     assert {kind: 2} == figures.errors
 
 
+async def test_connections_that_are_opened_share_a_look_up(monkeypatch) -> None:
+    """A slow resolver is asked once at a time, as each look-up occupies a thread; a request that is given up ends no other."""
+    loop, counts = asyncio.get_running_loop(), []
+
+    async def look_up(*args, **options):
+        counts.append(args)
+        await asyncio.sleep(0.4)
+        if len(counts) == 1:
+            raise socket.gaierror(socket.EAI_AGAIN, "try again")
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.1", port))]
+
+    async with ScriptedServer(OK).running() as server:
+        port = int(server.url.split(":")[2].strip("/"))
+        monkeypatch.setattr(loop, "getaddrinfo", look_up)
+        url = f"http://slow.example:{port}/"
+        failed = await figures_of("own", RequestTemplate(url=url), rate=100, count=10)
+        assert ({"name not found": 10}, 1) == (failed.errors, len(counts))
+        given_up = await figures_of("own", RequestTemplate(url=url), rate=25, count=10, timeout=0.2)
+    assert len(counts) == 2
+    assert 0 < given_up.error_count < 10
+
+
 @both
 async def test_one_connection_carries_one_request_at_a_time(client) -> None:
     """With one connection, requests wait for it in the order in which they were due: nothing is pipelined."""

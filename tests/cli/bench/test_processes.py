@@ -88,17 +88,18 @@ def test_killed_process_is_missing(place, service) -> None:
     assert "100 in 4 s" in out
 
 
-def test_interrupt_reports_what_all_have_measured(place, service) -> None:
-    """A signal to the command ends the share of each process, and the figures of all are in the report."""
+@pytest.mark.parametrize(("number", "is_to_all"), [(signal.SIGINT, False), (signal.SIGTERM, True)])
+def test_interrupt_reports_what_all_have_measured(place, service, number, is_to_all) -> None:
+    """A signal to the command, or to all its processes, ends the share of each, and the figures of all are in the report."""
     service.seen.clear()
     with subprocess.Popen(
         [*COMMAND, f"{service.url}/echo/x", "--rate", "50", "--for", "10m", "--processes", "2", "--json", "out.json"],
-        cwd=place.path, stdout=-1, stderr=-1, text=True,
+        cwd=place.path, stdout=-1, stderr=-1, text=True, start_new_session=True,
     ) as process:  # fmt: skip
         until = time.monotonic() + 60
         while len(service.seen) < 40 and time.monotonic() < until:
             time.sleep(0.02)
-        process.send_signal(signal.SIGINT)
+        (os.killpg if is_to_all else os.kill)(process.pid, number)
         out, err = process.communicate(timeout=60)
     found = json.loads(place.text("out.json"))
 

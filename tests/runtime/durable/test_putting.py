@@ -157,3 +157,20 @@ async def test_the_loop_has_its_turns_while_many_are_made():
         await tasks.put_many(function.new(number) for number in range(900))
         counting.cancel()
     assert 18 <= turns
+
+
+async def test_cancelled_after_a_failed_chunk_it_is_cancelled(store):
+    """The error of a chunk does not take the place of a cancellation, which whoever has cancelled waits for."""
+    store.error = StoreUnavailableError("store", "the disk is full")
+
+    async def put():
+        async with PuttingAhead(store, None) as ahead:
+            await ahead.put([NewTask(id="1", name="f")])
+            await asyncio.sleep(60)
+
+    putting = asyncio.create_task(put())
+    await asyncio.sleep(5)
+    putting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await putting
+    assert {asyncio.current_task()} == asyncio.all_tasks()

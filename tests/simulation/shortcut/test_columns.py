@@ -58,6 +58,9 @@ def test_configurations_share_columns():
     others = [columns_of(survey(seed=2), 600.0), columns_of(survey(mean=2.0), 600.0), columns_of(survey(), 660.0)]
     assert all(other is not first for other in others)
     assert columns_of(survey(), 600.0) is first
+    recorded = Recorded(Recording(times=array("d", [0, 1]), keys=None, durations=None, begin=0.0, skipped=0))
+    first = columns_of(survey(arrivals=recorded, duration=Sample([1, 2])), 600.0)
+    assert columns_of(survey(arrivals=recorded, duration=Sample([1, 2])), 600.0) is first
 
 
 class Odd:
@@ -80,6 +83,30 @@ def test_what_cannot_be_compared_is_drawn_each_time():
     one, other = (columns_of(survey(duration=Odd()), 600.0) for _ in range(2))
     assert one is not other
     assert one.seconds == other.seconds
+
+
+class Scaled:
+    """A duration that follows from its class as well."""
+
+    factor = 1.0
+
+    def draw(self, chance: random.Random) -> float:
+        return self.factor * chance.random()
+
+
+class Twice(Exponential):
+    """One of the library's, with a rule of its own."""
+
+    def draw(self, chance: random.Random) -> float:
+        return Scaled.factor * super().draw(chance)
+
+
+@pytest.mark.parametrize("duration", [Scaled(), Twice(1.0)])
+def test_columns_of_durations_of_other_classes_are_drawn_each_time(duration, monkeypatch):
+    """What they draw may follow from more than their pickles have."""
+    before = sum(columns_of(survey(duration=duration), 600.0).seconds)
+    monkeypatch.setattr(Scaled, "factor", 2.0)
+    assert 2 * before == pytest.approx(sum(columns_of(survey(duration=duration), 600.0).seconds))
 
 
 def test_few_columns_are_kept(monkeypatch):

@@ -7,6 +7,7 @@ import pytest
 from ratelimited_executor import Pacing
 from ratelimited_executor.simulation import LogNormal, Objective, Poisson, Recorded, Regular, Scenario, simulate
 from ratelimited_executor.simulation.recordings import Recording
+from ratelimited_executor.simulation.shortcut.rules import NoShortcutError
 from ratelimited_executor.simulation.shortcut.run import ShortRun
 
 from .drawn import Drawn
@@ -74,6 +75,27 @@ def test_jobs_that_are_due_together_take_turns_as_in_the_executor():
     """Which of two feeds comes first depends on their jobs before."""
     ours, theirs = both(Even)
     assert theirs == ours
+
+
+class Minutely(Scenario):
+    """Jobs that last, more than can be done, and urgent ones at the beginning of a minute."""
+
+    def __init__(self, duration):
+        self.duration = duration
+
+    def setup(self, sim) -> None:
+        executor = sim.executor("api", max_concurrency=2, pacing=Pacing.ON_TIME)
+        sim.schedule_many(executor, sim.job("many", self.duration), range(200))
+        sim.arrive(Regular(1 / 600), executor, sim.job("urgent", self.duration), priority=5)
+
+
+def test_urgent_jobs_at_the_beginning_of_a_minute_may_be_refused():
+    """The executor looks at the end of a job that has lasted for a minute before the next minute's jobs are handed over."""
+    ours, theirs = both(lambda: Minutely(20.0), seconds=1728)
+    assert theirs == ours
+    with pytest.raises(NoShortcutError, match="an urgent job is due at the beginning of a minute"):
+        both(lambda: Minutely(120.0), seconds=1728)
+    assert 120 == simulate(Minutely(120.0), days=0.02, step=60.0).summary.jobs_by_kind["urgent"].wait.most
 
 
 class Idle(Scenario):
