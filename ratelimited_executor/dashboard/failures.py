@@ -171,7 +171,7 @@ def _texts_of(error: BaseException) -> tuple[str, str]:
     try:
         return _kind_of(error), _message_of(error)
     except Exception:  # noqa: BLE001  # code of the user
-        return type.__repr__(type(error)), "its message cannot be written"
+        return type.__repr__(type(error)), _UNWRITTEN
 
 
 def _kind_of(error: BaseException) -> str:
@@ -180,10 +180,7 @@ def _kind_of(error: BaseException) -> str:
 
 
 def _message_of(error: BaseException) -> str:
-    try:
-        text = str.__str__(str(error))  # no subclass, which may be of another length or count as HTML
-    except Exception:  # noqa: BLE001  # code of the user
-        text = _UNWRITTEN
+    text = str.__str__(str(error))  # no subclass, which may be of another length or count as HTML
     if len(text) > _READ_LENGTH_MAX:  # a URL that is cut may lack the sign that its beginning is secret
         text = _CUT_URL.sub(r"\1***", text[:_READ_LENGTH_MAX])
     text = masked_text(text)

@@ -235,15 +235,15 @@ class _Executor:
         It does so if that look was planned a minute before, when the hand-over was, or earlier: for the end of a long job,
         for jobs of a batch, or for a permit. Then a job that waits takes the place of a more urgent one that is due just then.
         """
-        if len({each.lane.level for each in self.lanes}) == 1:
+        if len({each.inflow.level for each in self.inflows}) == 1:
             return
         unsure = {
             minute
-            for each in self.lanes
+            for each in self.inflows
             if each.planned.feed is not None
-            for minute in _urgent_minutes(each, [other.lane for other in self.lanes])
+            for minute in _urgent_minutes(each, [other.inflow for other in self.inflows])
         }
-        if unsure and (self._has_rare_starts(unsure) or any(_is_looked_at(each, unsure) for each in self.lanes)):
+        if unsure and (self._has_rare_starts(unsure) or any(_is_looked_at(each, unsure) for each in self.inflows)):
             raise NoShortcutError("an urgent job is due at the beginning of a minute, at the end of a wait of others")
 
     def _has_rare_starts(self, minutes: set[float]) -> bool:
@@ -252,7 +252,8 @@ class _Executor:
             return False
         return not all(
             any(
-                _count_until(each.lane, minute) > _count_until(each.lane, minute - CHUNK_SECONDS) for each in self.lanes
+                _count_until(each.inflow, minute) > _count_until(each.inflow, minute - CHUNK_SECONDS)
+                for each in self.inflows
             )
             for minute in minutes
         )
@@ -302,35 +303,35 @@ class _Executor:
             kind.hand_over([each.inflow for each in self.inflows if each.planned.job is job])
 
 
-def _urgent_minutes(urgent: RunLane, lanes: Sequence[Lane]) -> Iterator[float]:
+def _urgent_minutes(urgent: RunInflow, inflows: Sequence[Inflow]) -> Iterator[float]:
     """Yield the beginnings of minutes at which a job of a feed is due and starts, while a less urgent one waits."""
-    lane = urgent.lane
+    inflow = urgent.inflow
     for number in range(1, len(urgent.columns.counts)):
         minute = number * CHUNK_SECONDS
-        position = bisect_left(lane.dues, minute)
-        if position == len(lane.dues) or not lane.dues[position] == lane.starts[position] == minute:
+        position = bisect_left(inflow.dues, minute)
+        if position == len(inflow.dues) or not inflow.dues[position] == inflow.starts[position] == minute:
             continue
-        for other in lanes:
+        for other in inflows:
             waiting = bisect_right(other.starts, minute)
-            if other.level > lane.level and waiting < len(other.dues) and other.dues[waiting] <= minute:
+            if other.level > inflow.level and waiting < len(other.dues) and other.dues[waiting] <= minute:
                 yield minute
                 break
 
 
-def _is_looked_at(run_lane: RunLane, minutes: set[float]) -> bool:
-    """True if a job of a lane makes the executor look at one of some minutes, as was known a minute before."""
-    lane = run_lane.lane
-    if run_lane.planned.feed is None and not minutes.isdisjoint(lane.dues):
+def _is_looked_at(run_inflow: RunInflow, minutes: set[float]) -> bool:
+    """True if a job of an inflow makes the executor look at one of some minutes, as was known a minute before."""
+    inflow = run_inflow.inflow
+    if run_inflow.planned.feed is None and not minutes.isdisjoint(inflow.dues):
         return True
     return any(
         seconds >= CHUNK_SECONDS and start + seconds in minutes
-        for start, seconds in zip(lane.starts, lane.seconds, strict=True)
+        for start, seconds in zip(inflow.starts, inflow.seconds, strict=True)
     )
 
 
-def _count_until(lane: Lane, time: float) -> int:
-    """Return how many jobs of a lane start before a time."""
-    return bisect_left(lane.starts, time)
+def _count_until(inflow: Inflow, time: float) -> int:
+    """Return how many jobs of an inflow start before a time."""
+    return bisect_left(inflow.starts, time)
 
 
 class _KindMeters:
