@@ -42,8 +42,8 @@ def dashboard(
     Args:
         target: a manager, with its present and future executors; or one executor.
         authorize: called with a request, returns True if it may make changes: set a rate, pause, resume, cancel waiting
-            tasks, requeue or discard dead letters. One that takes three arguments is called with the request, the action and
-            the name of the executor or store, and decides about this change alone. May return an awaitable. None allows no
+            tasks, requeue or discard dead letters. One that has to be called with three arguments, or takes any number, is
+            called with the request, the action and the name of the executor or store, and decides about this change alone. May return an awaitable. None allows no
             changes.
         authorize_view: called in the same way, returns True if the page may be shown. None shows it to everybody.
         on_change: called with each :class:`PageChange` after it was made and logged; may return an awaitable. What it raises goes

@@ -19,7 +19,7 @@ class Permissions:
     """Asks the function of the user.
 
     Args:
-        ask: called with a request, or, if it takes three arguments, with a request, an action and the name of the executor
+        ask: called with a request, or, if it has to be called with three arguments or takes any number, with a request, an action and the name of the executor
             or store; None allows nothing.
     """
 
@@ -45,9 +45,16 @@ class Permissions:
 
 
 def _takes_three(ask: Callable[..., Any]) -> bool:
-    """True if a function can be called with three arguments."""
+    """True if a function is made for three arguments: optional ones after the request have a meaning of their own."""
     try:
-        inspect.signature(ask).bind(None, None, None)
+        signature = inspect.signature(ask)
+        signature.bind(None, None, None)
     except (TypeError, ValueError):  # or it has no signature, as some of C have none
         return False
-    return True
+    if any(each.kind is each.VAR_POSITIONAL for each in signature.parameters.values()):
+        return True
+    try:
+        signature.bind(None)
+    except TypeError:
+        return True
+    return False

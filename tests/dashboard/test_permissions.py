@@ -54,8 +54,9 @@ async def test_without_a_function_nothing_is_allowed():
         (lambda *everything: True, True),
         (lambda request, action, name, more=1: True, True),
         (lambda request, action, name, more: True, False),
+        (lambda request, role="admin", force=False: bool(force), False),
     ],
 )
 def test_number_of_arguments_decides(ask, is_detailed):
-    """Only a function that can be called with three arguments gets the action and the name."""
+    """Only a function that is made for three arguments gets the action and the name; optional ones mean something else."""
     assert Permissions(ask)._is_detailed is is_detailed
