@@ -26,7 +26,7 @@ from ratelimited_executor._core.durable.tasks import DurableState
 from ratelimited_executor._core.escapes import visible
 from ratelimited_executor._core.urls import masked_text
 from ratelimited_executor._runtime.durable.tasks import DurableTasks
-from ratelimited_executor.dashboard.changes import ACTIONS, OF_STORES, Changes
+from ratelimited_executor.dashboard.changes import ACTIONS, OF_EXECUTORS, OF_STORES, Changes
 from ratelimited_executor.dashboard.errors import PageError
 from ratelimited_executor.dashboard.guards import HEADERS, StrictHeaders, is_granted, is_same_origin, with_body
 from ratelimited_executor.dashboard.permissions import Permissions
@@ -282,7 +282,7 @@ class _Site:
             find=find,
             group_rate=recorded.group_rate(),
             former_rate=recorded.former_rate,
-            may=await self._permissions.of(request, ACTIONS, executor.name),
+            may=await self._permissions.of(request, OF_EXECUTORS, executor.name),
         )
 
     async def task(self, request: Request) -> Response:

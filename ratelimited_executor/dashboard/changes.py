@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from ratelimited_executor._runtime.life.executor import RateLimitedExecutor
     from ratelimited_executor.dashboard.recording import RecordedHistory
 
-__all__ = ["ACTIONS", "OF_STORES", "Changes", "PageChange"]
+__all__ = ["ACTIONS", "OF_EXECUTORS", "OF_STORES", "Changes", "PageChange"]
 
 LOGGER: Final = logging.getLogger("ratelimited_executor.dashboard")
 
@@ -42,7 +42,7 @@ _OF_REPETITIONS: Final = {
 }
 OF_STORES: Final = ("requeue", "discard", *_OF_REPETITIONS)
 """Changes of a store of durable tasks."""
-ACTIONS: Final = (
+OF_EXECUTORS: Final = (
     "set-rate",
     "pause",
     "resume",
@@ -50,8 +50,9 @@ ACTIONS: Final = (
     "resume-group",
     "cancel-task",
     "cancel-batch",
-    *OF_STORES,
 )
+"""Changes of an executor."""
+ACTIONS: Final = (*OF_EXECUTORS, *OF_STORES)
 """All changes: of executors, then of stores."""
 _KEPT_COUNT: Final = 20  # changes that a page shows
 _FOR_ALL: Final = ("pause-group", "resume-group", *OF_STORES)  # and the rate of a group

@@ -12,6 +12,7 @@ from fastapi import FastAPI
 
 from ratelimited_executor import ExecutorManager, RateLimitedExecutor
 from ratelimited_executor.dashboard import dashboard
+from ratelimited_executor.dashboard.changes import OF_EXECUTORS
 from ratelimited_executor.dashboard.views import SORTS
 from ratelimited_executor.durable import DurableTasks, MemoryStore, current_task
 
@@ -475,6 +476,20 @@ async def test_nothing_can_be_changed_unless_allowed():
                 assert "change" not in page.text
                 await change(web, 403, action="pause")
         assert not executor.is_paused
+
+
+async def test_function_of_three_is_asked_about_what_the_name_has():
+    """With the name of an executor it is asked about changes of executors alone, also if a store has that name."""
+    asked = []
+
+    def authorize(request, action, name):
+        asked.append((action, name))
+        return True
+
+    async with RateLimitedExecutor("mail", rate=1) as executor:
+        async with client(dashboard(executor, authorize=authorize)) as web:
+            assert 200 == (await web.get("/executor", params={"name": "mail"})).status_code
+    assert [(action, "mail") for action in OF_EXECUTORS] == asked
 
 
 async def test_request_of_another_site_changes_nothing():

@@ -33,7 +33,7 @@ __all__ = ["Orders", "ShareProcesses", "together"]
 
 _LEAD_SECONDS: Final = 0.5  # from the order to begin to the beginning: longer than an order is under way
 _LIVE_SECONDS: Final = 1.0  # between two snapshots of a process
-_END_SECONDS: Final = 5.0  # for a process to end, before it is killed
+_END_SECONDS: Final = 5.0  # for a process to end, or to tell its figures after a second signal, before it is killed
 
 
 class ShareProcesses:
@@ -96,6 +96,11 @@ class ShareProcesses:
     async def _pass_on(self, event: asyncio.Event) -> None:
         await event.wait()
         self._send("stop", None)
+        if event is self._stop.insisted:  # a process that hangs must not keep the others' figures
+            await asyncio.sleep(_END_SECONDS)
+            for process, told in zip(self._processes, self._told, strict=True):
+                if "figures" not in told:
+                    process.kill()
 
     def _send(self, word: str, value: Any) -> None:
         for pipe in self._pipes:

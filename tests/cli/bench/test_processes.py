@@ -63,6 +63,17 @@ def test_search_is_shared(place, service) -> None:
     assert "process 2" in done.stdout
 
 
+def workers_of(process: subprocess.Popen[str]) -> list[int]:
+    """Return the ids of the processes that a command has started for its shares."""
+    children = subprocess.run(
+        ["ps", "-ww", "-o", "pid=", "-o", "args=", "--ppid", str(process.pid)],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return [int(line.split()[0]) for line in children.stdout.splitlines() if "spawn_main" in line]
+
+
 def test_killed_process_is_missing(place, service) -> None:
     """The report has the figures of the others, and says whose are not in them."""
     service.seen.clear()
@@ -73,19 +84,32 @@ def test_killed_process_is_missing(place, service) -> None:
         until = time.monotonic() + 60
         while len(service.seen) < 60 and time.monotonic() < until:
             time.sleep(0.02)
-        children = subprocess.run(
-            ["ps", "-ww", "-o", "pid=", "-o", "args=", "--ppid", str(process.pid)],
-            capture_output=True,
-            text=True,
-            check=True,
-        )
-        workers = [line.split()[0] for line in children.stdout.splitlines() if "spawn_main" in line]
-        os.kill(int(workers[-1]), signal.SIGKILL)
+        os.kill(workers_of(process)[-1], signal.SIGKILL)
         out, err = process.communicate(timeout=60)
 
     assert 1 == process.returncode, err
     assert re.search(r"THE LOAD IS INCOMPLETE  process \d is missing", out)
     assert "100 in 4 s" in out
+
+
+def test_second_signal_ends_a_process_that_hangs(place, service) -> None:
+    """Whatever does not answer a second signal is killed, and the report has the figures of the others."""
+    service.seen.clear()
+    with subprocess.Popen(
+        [*COMMAND, f"{service.url}/echo/x", "--rate", "50", "--for", "10m", "--processes", "2", "--quiet"],
+        cwd=place.path, stdout=-1, stderr=-1, text=True,
+    ) as process:  # fmt: skip
+        until = time.monotonic() + 60
+        while len(service.seen) < 60 and time.monotonic() < until:
+            time.sleep(0.02)
+        os.kill(workers_of(process)[-1], signal.SIGSTOP)
+        for _ in range(2):
+            process.send_signal(signal.SIGINT)
+            time.sleep(0.5)
+        out, err = process.communicate(timeout=60)
+
+    assert 130 == process.returncode, err
+    assert re.search(r"process \d +\d+% +missing", out), out
 
 
 @pytest.mark.parametrize(("number", "is_to_all"), [(signal.SIGINT, False), (signal.SIGTERM, True)])
