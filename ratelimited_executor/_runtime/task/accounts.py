@@ -164,12 +164,14 @@ class Accounts(AccountFields):
             outcome: the exception, or the message of the cancellation.
         """
         self.counts[state] += 1
-        if self.on_task_end is not None:
-            self.on_task_end(owner, state)
-        if self.on_failed is not None and state is _FAILED:
-            self.on_failed(owner, outcome, state)
-        owner._end(state, outcome)
-        self.notify_waiters()
+        try:
+            if self.on_task_end is not None:
+                self.on_task_end(owner, state)
+            if self.on_failed is not None and state is _FAILED:
+                self.on_failed(owner, outcome, state)
+        finally:  # a listener may run code of the user, such as that of an exception
+            owner._end(state, outcome)
+            self.notify_waiters()
 
     def release(self, record: Any, state: TaskState, outcome: Any) -> None:
         """End a held permit."""

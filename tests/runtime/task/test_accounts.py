@@ -642,3 +642,21 @@ def test_counts_that_lag_catch_up_before_they_are_read():
     accounts.is_inside = True
     assert (3, 4) == (accounts.running_count(), accounts.waiting_count())
     assert 2 == accounts.count(TaskState.DONE)
+
+
+@pytest.mark.parametrize("raised", [ZeroDivisionError(), asyncio.CancelledError()])
+async def test_a_task_ends_though_a_listener_of_failures_raises(virtual_loop, raised):
+    """A listener may run code of the user, such as an exception's own ``__str__``: the task ends with its own error."""
+    told = []
+    virtual_loop.set_exception_handler(lambda _, context: told.append(context["exception"]))
+
+    def listener(*_):
+        raise raised
+
+    async with RateLimitedExecutor("mail") as executor:
+        executor._engine.accounts.on_failed = listener
+        handle = executor.schedule(int, "one")
+        with pytest.raises(ValueError, match="invalid literal"):
+            await handle
+        assert executor.statistics().failed == 1
+    assert told == [raised]
