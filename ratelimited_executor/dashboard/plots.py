@@ -1,7 +1,4 @@
-"""Lines over time as SVG, drawn by the server: no script, no style of their own, colours by the classes of the page.
-
-Ticks lie at multiples of 1, 2 or 5 times a power of ten ("nice numbers", Heckbert, Graphics Gems, 1990).
-"""
+"""Lines over time as SVG, drawn by the server: no script, no style of their own, colours by the classes of the page."""
 
 from __future__ import annotations
 
@@ -11,12 +8,13 @@ from dataclasses import dataclass
 from html import escape
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from ratelimited_executor._core.ticks import ticks
 from ratelimited_executor.dashboard.history import POINT_COUNT, STEP_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-__all__ = ["Plot", "PlotLine", "plot_of", "plot_svg", "spark_svg", "ticks"]
+__all__ = ["Plot", "PlotLine", "plot_of", "plot_svg", "spark_svg"]
 
 _WIDTH: Final = 640
 _HEIGHT: Final = 180
@@ -24,9 +22,7 @@ _LEFT: Final = 72  # for the labels of the axis, up to 13h53m20s
 _RIGHT: Final = 8
 _TOP: Final = 8
 _BOTTOM: Final = 22
-_TICK_COUNT: Final = 4
 _GAP_STEPS: Final = 2.5  # a line breaks where two points are further apart than so many steps
-_LEAST: Final = 1e-100  # what is less is taken for 0: no tick could be written for it
 
 
 _SPANS: Final = {300.0: 1, 900.0: 5, 1800.0: 10, STEP_SECONDS * POINT_COUNT: 15}
@@ -55,22 +51,6 @@ class PlotLine:
 
     name: str
     values: Sequence[float]
-
-
-def ticks(highest: float, count: int = _TICK_COUNT, *, is_whole: bool = False) -> list[float]:
-    """Return round numbers from 0 up to at least ``highest``, about ``count`` of them; with ``is_whole``, no fractions.
-
-    >>> ticks(7), ticks(1234), ticks(0.0008)
-    ([0.0, 2.0, 4.0, 6.0, 8.0], [0.0, 500.0, 1000.0, 1500.0], [0.0, 0.0002, 0.0004, 0.0006, 0.0008])
-    """
-    if not _LEAST < highest < math.inf:
-        return [0.0, 1.0]
-    rough = highest / count
-    power = 10.0 ** math.floor(math.log10(rough))
-    step = next(factor * power for factor in (1, 2, 5, 10) if factor * power >= rough * (1 - 1e-9))
-    if is_whole:
-        step = max(1.0, step)
-    return [float(f"{number * step:.12g}") for number in range(math.ceil(highest / step - 1e-9) + 1)]
 
 
 def plot_of(

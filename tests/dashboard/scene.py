@@ -2,11 +2,9 @@
 
 import asyncio
 import math
-import threading
 import time
 from random import Random
 
-import uvicorn
 from fastapi import FastAPI
 
 from ratelimited_executor import ExecutorManager
@@ -16,6 +14,7 @@ from ratelimited_executor.durable import DurableTasks, MemoryStore
 from ratelimited_executor.retries import Retry
 
 from .pictures import Redis, limits, picture, pool
+from .served import Served
 
 NAMES = (
     "webhooks", "mail", "search-index", "payments", "reports-of-all-customers-in-europe", "sms", "thumbnails", "imports",
@@ -45,30 +44,15 @@ async def send(message):
     return {}["reference"]
 
 
-class Scene:
-    """The server, on an event loop in a thread of its own; also a context manager.
+class Scene(Served):
+    """The server; ``/executors/`` and ``/groups/`` are its pages.
 
     Attributes:
-        url: the address of the executors' page; ``/groups/`` beside it is that of the groups.
+        url: its address.
     """
 
-    def __init__(self):
-        self._is_ready = threading.Event()
-        self._thread = threading.Thread(target=asyncio.run, args=(self._main(),))
-
-    def __enter__(self):
-        self._thread.start()
-        assert self._is_ready.wait(60)
-        return self
-
-    def __exit__(self, *exception):
-        self.loop.call_soon_threadsafe(self._stop.set)
-        self._thread.join(60)
-        assert not self._thread.is_alive()
-
     async def _main(self):
-        self.loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
-        self.loop.set_exception_handler(lambda *_: None)
+        asyncio.get_running_loop().set_exception_handler(lambda *_: None)
         store = MemoryStore()
         tasks = DurableTasks(store)
 
@@ -112,15 +96,7 @@ class Scene:
             app = FastAPI()
             app.mount("/executors", page)
             app.mount("/groups", groups)
-            server = uvicorn.Server(uvicorn.Config(app, port=0, log_level="error", lifespan="off"))
-            serving = asyncio.create_task(server.serve())
-            while not server.started:
-                await asyncio.sleep(0.01)
-            self.url = f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
-            self._is_ready.set()
-            await self._stop.wait()
-            server.should_exit = True
-            await serving
+            await self._serve(app, "", lifespan="off")
             recording.cancel()
 
 

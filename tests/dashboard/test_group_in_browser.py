@@ -1,14 +1,12 @@
 """The page of a group in a real Chromium: its plots on a desktop and a phone, in a light and a dark scheme."""
 
-import asyncio
-import threading
 import time
 
 import pytest
-import uvicorn
 
 from ..browser import pale_texts, until
 from .pictures import Redis, limits, picture, pool
+from .served import Served
 
 pytestmark = [
     pytest.mark.slow,
@@ -17,24 +15,13 @@ pytestmark = [
 ]
 
 
-class Service:
-    """A server of one group with a history of a quarter of an hour, in a thread of its own."""
+class Service(Served):
+    """A server of one group with a history of a quarter of an hour."""
 
     def __init__(self):
         self.redis = Redis(team=picture(shared=[limits()], pools=[pool("a rather long name of a pool")]))
         self.redis.clock = time.time
-        self._is_ready = threading.Event()
-        self._thread = threading.Thread(target=asyncio.run, args=(self._main(),))
-
-    def __enter__(self):
-        self._thread.start()
-        assert self._is_ready.wait(60)
-        return self
-
-    def __exit__(self, *exception):
-        self._server.should_exit = True
-        self._thread.join(60)
-        assert not self._thread.is_alive()
+        super().__init__()
 
     async def _main(self):
         app = self.redis.app()
@@ -47,13 +34,7 @@ class Service:
             )
             await recorder.take()
         recorder._clock = time.time
-        self._server = uvicorn.Server(uvicorn.Config(app, port=0, log_level="error"))
-        serving = asyncio.create_task(self._server.serve())
-        while not self._server.started:
-            await asyncio.sleep(0.01)
-        self.url = f"http://127.0.0.1:{self._server.servers[0].sockets[0].getsockname()[1]}/group?name=team"
-        self._is_ready.set()
-        await serving
+        await self._serve(app, "/group?name=team")
 
 
 @pytest.fixture(scope="module")

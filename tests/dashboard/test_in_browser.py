@@ -2,18 +2,17 @@
 
 import asyncio
 import re
-import threading
 from random import Random
 from types import SimpleNamespace
 
 import pytest
-import uvicorn
 from fastapi import FastAPI
 
 from ratelimited_executor import ExecutorManager
 from ratelimited_executor.dashboard import dashboard
 
 from ..browser import pale_texts, until
+from .served import Served
 
 pytestmark = [
     pytest.mark.slow,
@@ -24,26 +23,10 @@ pytestmark = [
 LONG = "a rather long name, such as hosts and tenants have, of an executor"
 
 
-class Service:
-    """A server with a few executors, on an event loop in a thread of its own."""
-
-    def __init__(self):
-        self.loop = None
-        self._is_ready = threading.Event()
-        self._thread = threading.Thread(target=asyncio.run, args=(self._main(),))
-
-    def __enter__(self):
-        self._thread.start()
-        assert self._is_ready.wait(60)
-        return self
-
-    def __exit__(self, *exception):
-        self.loop.call_soon_threadsafe(self._stop.set)
-        self._thread.join(60)
-        assert not self._thread.is_alive()
+class Service(Served):
+    """A server with a few executors."""
 
     async def _main(self):
-        self.loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
         async with ExecutorManager() as manager:
             app = FastAPI()
             app.mount("/executors", dashboard(manager, authorize=lambda request: True))
@@ -51,16 +34,7 @@ class Service:
             manager.executor(LONG, rate="5/min", drain_timeout=0)
             self.mail.schedule_many(asyncio.sleep, [0.01] * 100_000, name="newsletter")
             self.codes = [self.mail.submit(asyncio.sleep, 0, name=f"code {n}", key=f"user {n}") for n in range(3)]
-            server = uvicorn.Server(uvicorn.Config(app, port=0, log_level="error", lifespan="off"))
-            serving = asyncio.create_task(server.serve())
-            while not server.started:
-                await asyncio.sleep(0.01)
-            port = server.servers[0].sockets[0].getsockname()[1]
-            self.url = f"http://127.0.0.1:{port}/executors/"
-            self._is_ready.set()
-            await self._stop.wait()
-            server.should_exit = True
-            await serving
+            await self._serve(app, "/executors/", lifespan="off")
 
     def call(self, method, *args):
         """Call a function on the loop of the executors, and return its result."""

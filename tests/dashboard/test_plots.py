@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ratelimited_executor.dashboard.plots import PlotLine, plot_of, plot_svg, spark_svg, ticks
+from ratelimited_executor._core.ticks import ticks
+from ratelimited_executor.dashboard.plots import PlotLine, plot_of, plot_svg, spark_svg
 
 
 def plot(values, times=None, **options):
@@ -19,24 +20,6 @@ def plot(values, times=None, **options):
 
 def paths(svg):
     return [each.get("d") for each in ElementTree.fromstring(svg).iter("path")]
-
-
-@given(st.floats(1e-6, 1e12))
-def test_ticks_are_few_round_numbers_up_to_the_highest(highest):
-    """The ticks start at 0 and are evenly spaced by 1, 2 or 5 times a power of ten."""
-    marks = ticks(highest)
-    step = marks[1]
-    assert marks[0] == 0
-    assert marks[-2] < highest <= marks[-1] * (1 + 1e-9)
-    assert 2 <= len(marks) <= 7
-    assert f"{step:e}"[0] in "125"
-    assert all(math.isclose(mark, number * step) for number, mark in enumerate(marks))
-
-
-@pytest.mark.parametrize("highest", [0.0, 5e-324, math.inf, math.nan, -1.0])
-def test_axis_of_nothing_is_there_all_the_same(highest):
-    """Without a positive finite value the axis goes from 0 to 1."""
-    assert ticks(highest) == [0.0, 1.0]
 
 
 @pytest.mark.parametrize(("highest", "marks"), [(0.2, [0, 1]), (1, [0, 1]), (2, [0, 1, 2]), (7, [0, 2, 4, 6, 8])])

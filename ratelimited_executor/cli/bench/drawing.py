@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from html import escape
 from typing import TYPE_CHECKING, Final
 
+from ratelimited_executor._core.ticks import ticks
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
@@ -101,13 +103,8 @@ def linear_scale(title: str, high: float) -> Scale:
     >>> [label for _, label in linear_scale("requests", 1234).ticks]
     ['0', '500', '1,000', '1,500']
     """
-    high = max(high, 1e-9)
-    power = 10.0 ** math.floor(math.log10(high / _TICK_COUNT))
-    step = next(each * power for each in _STEPS if each * power * _TICK_COUNT >= high * (1 - 1e-9))
-    count = math.ceil(high / step - 1e-9)
-    return Scale(
-        title=title, low=0.0, high=count * step, ticks=[(each * step, f"{each * step:,g}") for each in range(count + 1)]
-    )
+    marks = ticks(max(high, 1e-9), _TICK_COUNT)
+    return Scale(title=title, low=0.0, high=marks[-1], ticks=[(mark, f"{mark:,g}") for mark in marks])
 
 
 def log_scale(title: str, values: Sequence[float]) -> Scale:

@@ -63,6 +63,13 @@ def test_search_is_shared(place, service) -> None:
     assert "process 2" in done.stdout
 
 
+def wait_for(service, count: int) -> None:
+    """Wait until a service has seen a number of requests, or for a minute."""
+    until = time.monotonic() + 60
+    while len(service.seen) < count and time.monotonic() < until:
+        time.sleep(0.02)
+
+
 def workers_of(process: subprocess.Popen[str]) -> list[int]:
     """Return the ids of the processes that a command has started for its shares."""
     children = subprocess.run(
@@ -81,9 +88,7 @@ def test_killed_process_is_missing(place, service) -> None:
         [*COMMAND, f"{service.url}/echo/x", "--rate", "50", "--for", "4s", "--processes", "2", "--quiet"],
         cwd=place.path, stdout=-1, stderr=-1, text=True,
     ) as process:  # fmt: skip
-        until = time.monotonic() + 60
-        while len(service.seen) < 60 and time.monotonic() < until:
-            time.sleep(0.02)
+        wait_for(service, 60)
         os.kill(workers_of(process)[-1], signal.SIGKILL)
         out, err = process.communicate(timeout=60)
 
@@ -99,9 +104,7 @@ def test_second_signal_ends_a_process_that_hangs(place, service) -> None:
         [*COMMAND, f"{service.url}/echo/x", "--rate", "50", "--for", "10m", "--processes", "2", "--quiet"],
         cwd=place.path, stdout=-1, stderr=-1, text=True,
     ) as process:  # fmt: skip
-        until = time.monotonic() + 60
-        while len(service.seen) < 60 and time.monotonic() < until:
-            time.sleep(0.02)
+        wait_for(service, 60)
         os.kill(workers_of(process)[-1], signal.SIGSTOP)
         for _ in range(2):
             process.send_signal(signal.SIGINT)
@@ -120,9 +123,7 @@ def test_interrupt_reports_what_all_have_measured(place, service, number, is_to_
         [*COMMAND, f"{service.url}/echo/x", "--rate", "50", "--for", "10m", "--processes", "2", "--json", "out.json"],
         cwd=place.path, stdout=-1, stderr=-1, text=True, start_new_session=True,
     ) as process:  # fmt: skip
-        until = time.monotonic() + 60
-        while len(service.seen) < 40 and time.monotonic() < until:
-            time.sleep(0.02)
+        wait_for(service, 40)
         (os.killpg if is_to_all else os.kill)(process.pid, number)
         out, err = process.communicate(timeout=60)
     found = json.loads(place.text("out.json"))
