@@ -12,6 +12,8 @@ from .helpers import ALL_CASES
 
 EVERY = {
     "bench/test_bench.py::test_quick_run_loses_nothing_and_starts_nothing_early": 3,
+    "cli/bench/test_http_client.py::test_errors_are_classified": 2,
+    "cli/bench/test_http_client.py::test_response_is_read_to_its_end": 2,
     "core/limits/test_limit.py::test_without_permits_nothing_is_ever_admitted": 2,
     "dashboard/test_in_browser.py::test_pages_fit_a_phone_and_can_be_read": 2,
     "kernel/differential/test_differential.py::test_flaw_is_found": 4,
@@ -20,6 +22,7 @@ EVERY = {
     "peers/test_adaptive_fleet.py::test_many_raise_a_rate_as_fast_as_one": 2,
     "peers/test_adaptive_fleet.py::test_one_busy_process_has_the_whole_rate_however_it_was_raised": 2,
     "peers/test_battery.py::test_limits_hold_through_a_fault": 2,
+    "peers/test_delivery.py::test_delivery": 2,
     "peers/test_group_limits.py::test_limit_of_a_key_is_used_as_by_one_process_alone": 2,
     "peers/test_group_limits.py::test_keys_that_are_refused_do_not_hold_up_others": 2,
     "peers/test_group_limits.py::test_step_of_the_servers_clock_is_told_to_all_executors_of_a_process": 3,
@@ -51,6 +54,7 @@ EVERY = {
     "runtime/repeat/test_cycle.py::test_restart_goes_on_where_the_last_process_was": 2,
     "runtime/task/test_accounts.py::test_accounting_closes_after_every_step": 2,
     "runtime/test_all_together.py::test_account_closes_whatever_is_combined": 3,
+    "simulation/test_both_kernels.py::test_random_simulations_write_the_same": 3,
     "simulation/test_strategies.py::test_another_cycle_is_kept": 3,
     "spread/test_keys.py::test_every_pattern_of_keys_is_spread_evenly": 3,
     "stores/tasks/test_every_store.py::test_answers_are_those_of_the_rules_own_table": 2,

@@ -2,7 +2,8 @@
 
 Real elapsed time cannot be avoided here: other processes, signals and a server's own clock are what is tested. A start
 is stamped by its process after the permit was checked. On a machine with fewer cores than busy processes it may be held
-up in between, so the worst window is allowed one more start than the rate. The least use of the rate has wide margins.
+up in between, so the worst window is allowed a few more starts than the rate: a permit that is used twice would mean many
+more. The least use of the rate has wide margins.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from .servers import RedisServer, redis_cluster, sentinel_group
 
 pytestmark = [pytest.mark.real_time("processes and servers of their own"), pytest.mark.slow]
 RATE = 100
+MOST = RATE + 4
 USED = 0.5  # least part of the rate; nearly 1 on an idle machine, 0.8 with four busy loops beside
 
 
@@ -40,7 +42,7 @@ def test_life_of_a_fleet(redis_server: RedisServer) -> None:
         time.sleep(3)
         assert running.used(start + 0.5, start + 3) > USED
         assert set(running.by_peer(start + 1, start + 3)) == {numbers[1], *numbers[3:]}
-    assert running.worst_window() <= RATE + 1
+    assert running.worst_window() <= MOST
 
 
 def test_server_that_is_killed_and_comes_back_empty(own_redis_server: RedisServer) -> None:
@@ -59,7 +61,7 @@ def test_server_that_is_killed_and_comes_back_empty(own_redis_server: RedisServe
         assert running.count(down + 0.7, back) == 0
         assert first - back < 10
         assert running.used(first + 1, first + 2.5) > USED
-    assert running.worst_window() <= RATE + 1
+    assert running.worst_window() <= MOST
 
 
 @pytest.mark.usefixtures("server_kind")
@@ -75,7 +77,7 @@ def test_fail_over() -> None:
         first = running.wait_for_start()
         time.sleep(2.5)
         assert running.used(first + 1, first + 2.5) > USED
-    assert running.worst_window() <= RATE + 1
+    assert running.worst_window() <= MOST
 
 
 @pytest.mark.usefixtures("server_kind")
@@ -86,4 +88,4 @@ def test_cluster() -> None:
         first = running.wait_for_start()
         time.sleep(3.5)
         assert running.used(first + 2, first + 3.5) > USED
-    assert running.worst_window() <= RATE + 1
+    assert running.worst_window() <= MOST
