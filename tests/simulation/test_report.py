@@ -11,11 +11,13 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
+from matplotlib.figure import Figure
 
 from ratelimited_executor._core.durations import format_duration
 from ratelimited_executor.simulation import Scenario, simulate
 from ratelimited_executor.simulation.database import SCHEMA
 from ratelimited_executor.simulation.report import write_report
+from ratelimited_executor.simulation.report.overview import RUN_COUNT_MAX, draw_overview, save_overview
 from ratelimited_executor.simulation.report.pieces import POINTS_MAX, Grid, Maxima, Sums
 from ratelimited_executor.simulation.report.plots import HistogramPlot, RingPlot, TimePlot, make_plots
 from ratelimited_executor.simulation.report.reading import Bin, _quantile, read_run, read_runs
@@ -88,6 +90,38 @@ def test_page_and_pictures_are_written(run, tmp_path):
     written = write_report([run], tmp_path / "deep" / "report.html", pictures=tmp_path / "pictures")
     assert [tmp_path / "deep" / "report.html", *(tmp_path / "pictures" / f"{key}.png" for key in ALL_PLOTS)] == written
     assert all(path.read_bytes().startswith(b"\x89PNG\r\n") for path in written[1:])
+
+
+def test_compared_runs_are_drawn_beside_each_other(run, make_run, tmp_path):
+    """The picture of all has a row for each run, with its own lines and highest value, on axes that the rows share."""
+    other = make_run(tmp_path / "other.sqlite", seed=2)
+    written = write_report([run, other], tmp_path / "report.html", pictures=tmp_path)
+    assert "overview.png" == written[1].name and written[1].read_bytes().startswith(b"\x89PNG")
+
+    plots, names = make_plots(read_runs([run, other])), [each.label for each in read_runs([run, other])]
+    shown = [plot for plot in plots if plot.key in ("queue_depth", "throughput")]
+    for plot in shown:
+        plot.lines[1].y[0] += 1_000  # so that the runs differ
+    figure = Figure()
+    draw_overview(figure, shown, names)
+    cells = figure.get_axes()
+    assert names == [axes.get_ylabel() for axes in cells[::2]]
+    for column in (0, 1):
+        upper, lower = cells[column], cells[column + 2]
+        assert upper.get_ylim() == lower.get_ylim()
+        drawn = [axes.lines[0].get_ydata().tolist() for axes in (upper, lower)]
+        assert [line.y for line in shown[column].lines[:2]] == drawn
+        assert [f"at most {max(values):,.0f}" for values in drawn] == [
+            axes.texts[0].get_text() for axes in (upper, lower)
+        ]
+
+
+def test_one_run_or_too_many_have_no_picture_of_all(run, tmp_path):
+    """With one run there is nothing to compare, and with too many the rows could not be read."""
+    plots = make_plots(read_runs([run]))
+    assert save_overview(plots, ["one"], tmp_path) is None
+    assert save_overview(plots, [f"run {number}" for number in range(RUN_COUNT_MAX + 1)], tmp_path) is None
+    assert save_overview([], ["one", "two"], tmp_path) is None
 
 
 def test_page_is_complete_and_asks_no_host(run, tmp_path):

@@ -7,6 +7,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ratelimited_executor.simulation.report.overview import save_overview
 from ratelimited_executor.simulation.report.page import render
 from ratelimited_executor.simulation.report.pictures import save_picture
 from ratelimited_executor.simulation.report.plots import has_something_to_show, make_plots
@@ -32,7 +33,8 @@ def write_report(
     Args:
         databases: files written by simulations, at least one.
         page: the HTML file to write; its directory is created if it does not exist.
-        pictures: a directory for the same plots as PNG files; None for none.
+        pictures: a directory for the same plots as PNG files, and for ``overview.png`` with all of up to 12 compared
+            runs beside each other; None for none.
 
     Returns:
         The written files, the page first.
@@ -57,8 +59,11 @@ def write_report(
     target = Path(page)
     target.parent.mkdir(parents=True, exist_ok=True)
     target.write_text(render(runs, plots, flat), encoding="utf-8")
-    saved = [] if pictures is None else [save_picture(plot, Path(pictures)) for plot in plots]
-    return [target, *saved]
+    if pictures is None:
+        return [target]
+    overview = save_overview(all_plots, [run.label for run in runs], Path(pictures))
+    saved = [save_picture(plot, Path(pictures)) for plot in plots]
+    return [target, *([] if overview is None else [overview]), *saved]
 
 
 def _check_extra(module: str) -> None:

@@ -9,9 +9,12 @@ from typing import TYPE_CHECKING, Any, Final
 from ratelimited_executor.simulation.report.plots import HistogramPlot, Plot, RingPlot, TimePlot
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
-__all__ = ["save_picture"]
+    from ratelimited_executor.simulation.report.plots import Bars, ReportLine
+
+__all__ = ["draw_bars", "draw_line", "escaped", "save_figure", "save_picture", "set_log_scale"]
 
 _SIZE_INCHES: Final = (10.0, 4.8)
 _RING_INCHES: Final = 4.0
@@ -27,19 +30,24 @@ def save_picture(plot: Plot, directory: Path) -> Path:
         plot: the plot to draw; lines that are initially hidden on a page are left out.
         directory: the directory of the file, which is named after the plot.
     """
+    return save_figure(_size(plot), directory / f"{plot.key}.png", lambda picture: _draw(picture, plot))
+
+
+def save_figure(size: tuple[float, float], path: Path, draw: Callable[[Any], None]) -> Path:
+    """Draw a figure into a file, whose directory is created if it does not exist; return the path.
+
+    Args:
+        size: width and height in inches.
+        path: the PNG file.
+        draw: draws into the figure that it gets.
+    """
     from matplotlib.backends.backend_agg import FigureCanvasAgg  # noqa: PLC0415  # an extra, imported on use
     from matplotlib.figure import Figure  # noqa: PLC0415  # an extra, imported on use
 
-    picture = Figure(figsize=_size(plot), dpi=_DOTS_PER_INCH, layout="constrained")
+    picture = Figure(figsize=size, dpi=_DOTS_PER_INCH, layout="constrained")
     FigureCanvasAgg(picture)
-    if isinstance(plot, TimePlot):
-        _draw_lines(picture.add_subplot(), plot)
-    elif isinstance(plot, HistogramPlot):
-        _draw_bars(picture.add_subplot(), plot)
-    else:
-        _draw_rings(picture, plot)
-    directory.mkdir(parents=True, exist_ok=True)
-    path = directory / f"{plot.key}.png"
+    draw(picture)
+    path.parent.mkdir(parents=True, exist_ok=True)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Glyph ", category=UserWarning)  # drawn as a box
         picture.savefig(path)
@@ -53,25 +61,55 @@ def _size(plot: Plot) -> tuple[float, float]:
     return _RING_INCHES * columns + 1.5, _RING_INCHES * math.ceil(len(plot.rings) / columns) + 0.5
 
 
+def _draw(picture: Any, plot: Plot) -> None:
+    if isinstance(plot, TimePlot):
+        _draw_lines(picture.add_subplot(), plot)
+    elif isinstance(plot, HistogramPlot):
+        _draw_histogram(picture.add_subplot(), plot)
+    else:
+        _draw_rings(picture, plot)
+
+
+def draw_line(axes: Any, line: ReportLine) -> None:
+    """Draw a line over time, with points if there are few or if it is broken."""
+    is_short = len(line.x) < 30
+    axes.plot(
+        line.x,
+        line.y,
+        color=line.colour,
+        alpha=line.opacity,
+        linewidth=line.width,
+        marker="o" if is_short or line.has_points else "",
+        markersize=4 if is_short else 1.5,
+        label=escaped(line.name),
+    )
+
+
+def draw_bars(axes: Any, bars: Bars) -> None:
+    """Draw a histogram."""
+    widths = [high - low for low, high in zip(bars.lows, bars.highs, strict=True)]
+    axes.bar(
+        bars.lows, bars.percents, widths, align="edge", color=bars.colour, alpha=bars.opacity, label=escaped(bars.name)
+    )
+
+
+def set_log_scale(axes: Any, plot: HistogramPlot) -> None:
+    """Make the horizontal axis logarithmic, with few numbers."""
+    axes.set_xscale("log")
+    axes.set_xlim(plot.begin, plot.end)
+    axes.set_xticks(plot.log_ticks, [f"{tick:g}" for tick in plot.log_ticks])
+    axes.set_xticks([], minor=True)
+
+
 def _draw_lines(axes: Any, plot: TimePlot) -> None:
     shown = [line for line in plot.lines if line.is_shown]
     for line in shown:
-        is_short = len(line.x) < 30
-        axes.plot(
-            line.x,
-            line.y,
-            color=line.colour,
-            alpha=line.opacity,
-            linewidth=line.width,
-            marker="o" if is_short or line.has_points else "",
-            markersize=4 if is_short else 1.5,
-            label=_text(line.name),
-        )
+        draw_line(axes, line)
     for mark in plot.marks:
         axes.axvline(mark.x, color="0.5", linestyle="--", linewidth=1)
         is_turned = mark.x > 0.85 * plot.end
         axes.annotate(
-            _text(mark.text), (mark.x, 1.01), xycoords=("data", "axes fraction"), rotation=-30 if is_turned else 30,
+            escaped(mark.text), (mark.x, 1.01), xycoords=("data", "axes fraction"), rotation=-30 if is_turned else 30,
             ha="right" if is_turned else "left", va="bottom", fontsize=8, color="0.3", annotation_clip=False,
         )  # fmt: skip
     axes.set_xlim(0, plot.end)
@@ -81,23 +119,11 @@ def _draw_lines(axes: Any, plot: TimePlot) -> None:
     _finish(axes, plot.title, plot.x_label, plot.y_label, len(shown))
 
 
-def _draw_bars(axes: Any, plot: HistogramPlot) -> None:
+def _draw_histogram(axes: Any, plot: HistogramPlot) -> None:
     for bars in plot.bars:
-        widths = [high - low for low, high in zip(bars.lows, bars.highs, strict=True)]
-        axes.bar(
-            bars.lows,
-            bars.percents,
-            widths,
-            align="edge",
-            color=bars.colour,
-            alpha=bars.opacity,
-            label=_text(bars.name),
-        )
+        draw_bars(axes, bars)
     if plot.is_log:
-        axes.set_xscale("log")
-        axes.set_xlim(plot.begin, plot.end)
-        axes.set_xticks(plot.log_ticks, [f"{tick:g}" for tick in plot.log_ticks])
-        axes.set_xticks([], minor=True)
+        set_log_scale(axes, plot)
     _finish(axes, plot.title, plot.x_label, plot.y_label, len(plot.bars))
 
 
@@ -122,7 +148,7 @@ def _draw_rings(picture: Any, plot: RingPlot) -> None:
     for axes in all_axes.flat:
         axes.set_axis_off()
     for axes, ring in zip(all_axes.flat, plot.rings, strict=False):
-        axes.set_title(_text(ring.title), fontweight="bold")
+        axes.set_title(escaped(ring.title), fontweight="bold")
         if sum(ring.keys):
             edge = {"edgecolor": "0.6", "linewidth": 0.5 if len(ring.keys) <= 100 else 0}
             axes.pie(
@@ -137,6 +163,6 @@ def _draw_rings(picture: Any, plot: RingPlot) -> None:
         picture.colorbar(ScalarMappable(norm, palette), ax=all_axes, label="weight", shrink=0.7)
 
 
-def _text(text: str) -> str:
+def escaped(text: str) -> str:
     """Escape a user's text for matplotlib: dollars would begin a formula, an underscore would hide a label."""
     return " " * text.startswith("_") + text.replace("$", r"\$")
