@@ -120,5 +120,6 @@ class Side:
         status = self._process.wait()
         self.stop()
         self._errors.seek(0)
-        written = self._errors.read().decode(errors="replace")[-2000:]
+        written = self._errors.read().decode(errors="replace")
+        written = written.partition("Current thread's C stack")[0][-2000:]  # which Python 3.14 and later print as well
         return f"{signal.Signals(-status).name if status < 0 else f'status {status}'}\n{written}"

@@ -322,6 +322,11 @@ def test_hold_that_is_dropped_is_given_back(manager):
 
 
 @pytest.mark.slow
+@pytest.mark.xfail(
+    sys.version_info[:2] == (3, 14),
+    reason="an interrupt may leave a with statement without its end: https://github.com/python/cpython/issues/148874",
+    strict=False,
+)
 def test_storm_of_interrupts_leaves_nothing_behind():
     """A thousand interrupts at any point leave nothing held, while two other threads continue."""
     program = """
