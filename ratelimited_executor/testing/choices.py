@@ -27,9 +27,6 @@ __all__ = ["ChoiceKind", "Choices", "Deviation", "DrawnPicks", "GivenPicks", "fo
 
 # A point deviates in at most half of its choices: a program that tries again until it succeeds comes to an end.
 _CHANCE_MAX: Final = 0.5
-# How often it may be halved. A run has some calls, which fail in up to one of 32, but perhaps hundreds of steps of tasks.
-_CHANCE_HALVINGS: Final = 7
-_FAULT_CHANCE_HALVINGS: Final = 4
 # In a run, all points may deviate, or a half or a quarter of them.
 _SHARE_HALVINGS: Final = 2
 
@@ -42,6 +39,7 @@ class ChoiceKind(Enum):
 
     FAULT = "fault"
     CANCEL = "cancel"
+    CRASH = "crash"
     ORDER = "order"
     DELAY = "delay"
     INPUT = "input"
@@ -49,7 +47,12 @@ class ChoiceKind(Enum):
     @property
     def is_rare(self) -> bool:
         """True if the ordinary option is the usual one; False if all options are as likely."""
-        return self in (ChoiceKind.FAULT, ChoiceKind.CANCEL, ChoiceKind.ORDER)
+        return self not in (ChoiceKind.DELAY, ChoiceKind.INPUT)
+
+
+# How often the chance of a deviation may be halved, by the number of choices that a run has: some calls, and perhaps hundreds of steps of tasks.
+# What happens once in a run, such as a crash, would with large chances alone always happen near its beginning.
+_CHANCE_HALVINGS: Final = {ChoiceKind.FAULT: 4, ChoiceKind.ORDER: 7, ChoiceKind.CANCEL: 8, ChoiceKind.CRASH: 10}
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,8 +101,7 @@ class DrawnPicks:
             return self._random.randrange(len(options))
         if point not in self._chances:
             is_active = self._random.random() < self._share
-            halvings = _FAULT_CHANCE_HALVINGS if kind is ChoiceKind.FAULT else _CHANCE_HALVINGS
-            self._chances[point] = _CHANCE_MAX * 0.5 ** self._random.uniform(0, halvings) * is_active
+            self._chances[point] = _CHANCE_MAX * 0.5 ** self._random.uniform(0, _CHANCE_HALVINGS[kind]) * is_active
         return self._random.randrange(1, len(options)) if self._random.random() < self._chances[point] else 0
 
 

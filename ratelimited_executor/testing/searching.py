@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import linecache
 import math
 import os
@@ -27,7 +26,7 @@ from ratelimited_executor.testing.choices import (
     format_replay,
     parse_replay,
 )
-from ratelimited_executor.testing.errors import RealIOError, VirtualTimeError
+from ratelimited_executor.testing.errors import RealIOError
 from ratelimited_executor.testing.search_loop import SearchLoop
 from ratelimited_executor.testing.shrinking import shrink
 from ratelimited_executor.testing.world import World
@@ -53,7 +52,7 @@ class SearchReport:
     Attributes:
         run_count: the runs, the ordinary one included.
         virtual_seconds: their time in sum.
-        injected: for each point with faults or cancellations, how often each of them was injected; 0 for those that
+        injected: for each point with faults, cancellations or crashes, how often each of them was injected; 0 for those that
             the search has not come to.
         postponed_count: steps of tasks that were postponed.
     """
@@ -270,7 +269,7 @@ class _Runs:
         injected = {
             point: dict(list(counts.items())[1:])
             for (kind, point), counts in self._counts.items()
-            if kind in (ChoiceKind.FAULT, ChoiceKind.CANCEL)
+            if kind in (ChoiceKind.FAULT, ChoiceKind.CANCEL, ChoiceKind.CRASH)
         }
         orders = [counts for (kind, _), counts in self._counts.items() if kind is ChoiceKind.ORDER]
         postponed = sum(sum(list(counts.values())[1:]) for counts in orders)
@@ -279,30 +278,35 @@ class _Runs:
 
 def _error_of(loop: SearchLoop, world: World, scenario: Callable[[World], Awaitable[object]]) -> BaseException | None:
     """Run a scenario to its end on a loop, clean up, and return the error with which it failed."""
-    error: BaseException | None = None
-    runner = asyncio.Runner(loop_factory=lambda: loop)
     try:
-        try:
-            runner.run(world._scenario(scenario))  # noqa: SLF001  # what a scenario sees of a world is public
-        except RealIOError:
-            raise
-        except (Exception, asyncio.CancelledError) as raised:  # noqa: BLE001  # it is what the search looks for
-            error = raised
-        error = loop.failure or error
+        raised = _raised_by(loop, world, scenario)
+        error = loop.failure or raised
         loop.end()
-        try:
-            loop.cancel_tasks()
-        except VirtualTimeError as raised:
-            error = error or raised
+        raised_after = _raised_after(loop, world)
+        return error or raised_after
     finally:
-        with contextlib.suppress(VirtualTimeError):
-            runner.close()
-    if error is None:
-        try:
-            world._check_end()  # noqa: SLF001  # as above
-        except Exception as raised:  # noqa: BLE001  # as above
-            error = raised
-    return error
+        loop.close_tasks()
+        loop.close()
+
+
+def _raised_by(loop: SearchLoop, world: World, scenario: Callable[[World], Awaitable[object]]) -> BaseException | None:
+    try:
+        loop.run_until_complete(world._main(scenario))  # noqa: SLF001  # what a scenario sees of a world is public
+    except RealIOError:
+        raise
+    except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001  # it is what the search looks for
+        return error
+    return None
+
+
+def _raised_after(loop: SearchLoop, world: World) -> BaseException | None:
+    """Cancel what is left, and check what must hold then."""
+    try:
+        loop.cancel_tasks()
+        world._check_end()  # noqa: SLF001  # as above
+    except Exception as error:  # noqa: BLE001  # it is what the search looks for
+        return error
+    return None
 
 
 def _failure(outcome: _Outcome, *, how: str, is_repeatable: bool = True) -> ScenarioFailedError:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import inspect
 import math
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final, TypeVar, TypeVarTuple
 
 from ratelimited_executor.testing.choices import ChoiceKind
-from ratelimited_executor.testing.search_loop import clean
+from ratelimited_executor.testing.search_loop import PROCESS, Process, clean
 
 if TYPE_CHECKING:
     import random
@@ -46,6 +47,8 @@ class World:
 
     def __init__(self, loop: SearchLoop) -> None:
         self._loop = loop
+        self._context = contextvars.copy_context()  # of the surroundings, which do not crash
+        self._context.run(PROCESS.set, None)
         self._serving: set[asyncio.Task[Any]] = set()
         self._checks_at_end: list[Callable[[], object]] = []
         self.random: Final[random.Random] = loop.random
@@ -89,9 +92,11 @@ class World:
         if fault is Fault.REFUSED:
             await asyncio.sleep(seconds)
             raise self._injected(error, f"{name}: refused")
-        serving = self._loop.create_task(self._serve(shown, effect, args, seconds / 2), name=f"[{name}]")
+        serving = self._loop.create_task(
+            self._serve(shown, effect, args, seconds / 2), name=f"[{name}]", context=self._context.copy()
+        )
         self._serving.add(serving)
-        serving.add_done_callback(self._serving.discard)
+        serving.add_done_callback(self._serving.discard, context=self._context)  # also if the caller crashes
         failure: Exception | None = None
         try:
             await asyncio.shield(serving)
@@ -180,6 +185,42 @@ class World:
         if isinstance(error, AssertionError):
             self._loop.fail(error)
 
+    async def process(
+        self, name: str, main: Callable[[], Coroutine[Any, Any, _T]], *, restart: float = 1.0, crashes_max: int = 2
+    ) -> _T:
+        """Run a part of the program that may crash as a whole, and start it again after each crash.
+
+        In a crash, all of its tasks stop where they are, without a ``finally``, and its timers and callbacks are gone. What
+        it has sent to other sides stays, and so does each object that was made outside: a ``MemoryStore``, say, stands for
+        a store outside of the process. ``main`` makes everything else, afresh each time.
+
+        Args:
+            name: names the process in histories.
+            main: an async function without arguments, as of a program.
+            restart: seconds from a crash to the next start, >= 0.
+            crashes_max: how often it may crash in a run.
+
+        Returns:
+            what ``main`` returns when it ends without a crash.
+        """
+        for crash_count in range(crashes_max + 1):
+            crashed = self._loop.create_future()
+            context = self._context.copy()
+            may_crash = crash_count < crashes_max
+            context.run(PROCESS.set, Process(name, crashed) if may_crash else None)
+            task: asyncio.Task[_T] = self._loop.create_task(main(), name=self._loop.unique_name(name), context=context)
+            try:
+                await asyncio.wait([task, crashed], return_when=asyncio.FIRST_COMPLETED)
+            except asyncio.CancelledError:
+                task.cancel()
+                await asyncio.wait([task, crashed], return_when=asyncio.FIRST_COMPLETED)
+                raise
+            if not crashed.done():
+                return task.result()
+            await asyncio.sleep(restart)
+            self._loop.tell("starts again", task=name)
+        raise AssertionError("the last start does not crash")
+
     def note(self, text: str) -> None:
         """Add a line to the history."""
         self._loop.tell(text)
@@ -202,11 +243,15 @@ class World:
         """
         self._checks_at_end.append(lambda: _check(check, name))
 
-    async def _scenario(self, scenario: Callable[[World], Awaitable[object]]) -> None:
-        """Run the scenario, and what it has sent to other sides."""
-        await scenario(self)
-        while self._serving:
-            await asyncio.wait(self._serving)
+    def _main(self, scenario: Callable[[World], Awaitable[object]]) -> asyncio.Task[None]:
+        """Start the scenario, which ends when all that it has sent to other sides is done."""
+
+        async def run() -> None:
+            await scenario(self)
+            while self._serving:
+                await asyncio.wait(self._serving)
+
+        return self._loop.create_task(run(), name="scenario", context=self._context)
 
     def _check_end(self) -> None:
         for check in self._checks_at_end:

@@ -9,6 +9,8 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
+from ratelimited_executor import RateLimitedExecutor
+from ratelimited_executor.durable import DurableTasks, MemoryStore
 from ratelimited_executor.testing import (
     DeadlockError,
     Fault,
@@ -520,3 +522,158 @@ async def test_search_is_not_for_a_running_loop() -> None:
 
     with pytest.raises(RuntimeError, match="outside of an event loop"):
         search_faults(scenario)
+
+
+# Processes that crash.
+
+
+def test_crash_stops_a_process_where_it_is() -> None:
+    """No task, timer or callback of a crashed process goes on, no ``finally`` runs before the end, and it starts again."""
+    was_crashed = False
+
+    async def scenario(world: World) -> None:
+        nonlocal was_crashed
+        starts, alive, cleaned = 0, 0, 0
+
+        async def main() -> None:
+            nonlocal starts, alive, cleaned
+            starts += 1
+            own, alive = starts, 0
+
+            async def tick() -> None:
+                while True:
+                    await asyncio.sleep(0.1)
+                    assert own == starts, "a task of a crashed process goes on"
+
+            def fire() -> None:
+                assert own == starts, "a timer of a crashed process fires"
+                asyncio.get_running_loop().call_later(0.1, fire)
+
+            ticking = asyncio.create_task(tick())
+            asyncio.get_running_loop().call_soon(fire)
+            try:
+                await asyncio.sleep(3)
+            finally:
+                cleaned += 1
+                ticking.cancel()
+
+        await world.process("service", main, restart=0.25)
+        was_crashed |= starts > 1
+        assert cleaned == 1, "a crashed process has cleaned up"
+
+    report = search_faults(scenario, seeds=200)
+
+    assert was_crashed
+    assert report.injected["crash service"]["before this step"] > 50
+
+
+def test_what_a_crashed_process_has_sent_arrives() -> None:
+    """A call of a process that crashes meanwhile still has its effect; a note made after the call is lost."""
+    seen: set[tuple[int, int]] = set()
+
+    async def scenario(world: World) -> None:
+        charged: list[int] = []
+        noted: list[int] = []
+
+        async def main() -> None:
+            if not noted:
+                await world.call("bank", charged.append, 1, faults=[])
+                noted.append(1)
+
+        await world.process("service", main)
+        await asyncio.sleep(5)
+        seen.add((len(charged), len(noted)))
+
+    search_faults(scenario, seeds=300)
+
+    assert {(1, 1), (2, 1), (3, 1)} == seen
+
+
+def test_durable_tasks_survive_crashes() -> None:
+    """A search finds that a durable task runs twice if its process crashes, in one crash, and that it is never lost."""
+
+    async def scenario(world: World, times: int) -> None:
+        store, charged = MemoryStore(), []
+
+        async def main() -> None:
+            tasks = DurableTasks(store)
+
+            @tasks.task
+            async def pay(order: int) -> None:
+                await world.call("bank", charged.append, order, faults=[])
+
+            async with RateLimitedExecutor("payments") as executor, tasks.running(executor):
+                await pay.put(1, id="order 1")
+                await asyncio.sleep(60)
+
+        await world.process("service", main)
+        assert 1 <= len(charged) <= times
+
+    failure = _failure(lambda world: scenario(world, times=1))
+    search_faults(lambda world: scenario(world, times=3), seeds=100)
+
+    assert re.fullmatch(r"seed \d+; crash service #\d+: before this step", failure.replay)
+
+
+def test_process_returns_and_raises_as_its_function_does() -> None:
+    """The result and the error of the function are those of the process; a cancelled process cancels its function."""
+
+    async def scenario(world: World) -> None:
+        ended: list[str] = []
+
+        async def returns() -> int:
+            await asyncio.sleep(1)
+            return 5
+
+        async def raises() -> None:
+            await asyncio.sleep(1)
+            raise ValueError("no")
+
+        async def waits() -> None:
+            try:
+                await asyncio.Event().wait()
+            finally:
+                ended.append("waits")
+
+        assert 5 == await world.process("returns", returns, crashes_max=1)
+        with pytest.raises(ValueError, match="no"):
+            await world.process("raises", raises, crashes_max=1)
+        waiting = asyncio.create_task(world.process("waits", waits, crashes_max=0))
+        await asyncio.sleep(1)
+        waiting.cancel()
+        await asyncio.wait([waiting])
+        assert ["waits"] == ended
+        assert waiting.cancelled()
+
+    search_faults(scenario, seeds=100)
+
+
+def test_surroundings_do_not_crash_with_a_process() -> None:
+    """Tasks outside, and events that a process sets for them, go on after a crash; so does another process."""
+
+    async def scenario(world: World) -> None:
+        progress = asyncio.Event()
+
+        async def main() -> None:
+            for _ in range(5):
+                progress.set()
+                await asyncio.sleep(1)
+
+        async def other() -> str:
+            await asyncio.sleep(20)
+            return "other"
+
+        async def watch() -> int:
+            count = 0
+            while count < 3:
+                await progress.wait()
+                progress.clear()
+                count += 1
+            return count
+
+        results = await asyncio.gather(
+            world.process("service", main), world.process("other", other, crashes_max=0), watch()
+        )
+        assert results == [None, "other", 3]
+
+    assert search_faults(scenario, seeds=200).injected["crash service"]["before this step"] > 20
