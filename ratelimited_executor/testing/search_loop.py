@@ -154,6 +154,7 @@ class SearchLoop(VirtualEventLoop):
             for task in asyncio.all_tasks(self) - {asyncio.current_task(self)}:
                 self._running = _process_of(task)
                 _close(task.get_coro())
+                task._log_destroy_pending = False  # type: ignore[attr-defined]  # noqa: SLF001  # asyncio's own switch
             self._running = None
 
         self._turn_count = 0
