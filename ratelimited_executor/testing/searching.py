@@ -155,7 +155,7 @@ def search_faults(
         RealIOError: if the scenario uses a socket or a process: give it a fake.
 
     Warns:
-        UserWarning: if there was nothing to vary in any run.
+        UserWarning: if nothing deviated in any run.
     """
     if asyncio._get_running_loop() is not None:
         raise RuntimeError(
@@ -165,11 +165,11 @@ def search_faults(
     if replay is not None:
         seed, deviations = parse_replay(replay)
         outcome = runs.run(seed, GivenPicks(deviations))
-        unused = set(deviations) - set(outcome.deviations)
-        if unused:
-            raise ValueError(f"replay does not fit the scenario any more: {', '.join(map(str, unused))} did not happen")
         if outcome.error is not None:
             raise _failure(outcome, how=f"the history of {format_replay(seed, deviations)!r}") from outcome.error
+        unused = [str(each) for each in deviations if each not in outcome.deviations]
+        if unused:
+            raise ValueError(f"replay does not fit the scenario any more: {', '.join(unused)} did not happen")
         return runs.report()
     stop = time.monotonic() + (math.inf if seconds == math.inf else seconds_of("seconds", seconds))
     found = runs.first_failure(range(seeds) if isinstance(seeds, int) else seeds, stop)
@@ -177,7 +177,8 @@ def search_faults(
         report = runs.report()
         if not runs.has_deviated:
             warnings.warn(
-                "the search had nothing to vary: use World.call, World.fault, World.start or several tasks",
+                f"the search has varied nothing in {report.run_count} runs: use World.call, World.fault, World.start or "
+                "several tasks, or more seeds",
                 stacklevel=2,
             )
         return report
@@ -195,7 +196,7 @@ class _Outcome:
 
     @property
     def identity(self) -> object:
-        """What makes two failures the same: the type of the error, and where it was raised."""
+        """What the run must have in common with another that fails in the same way."""
         return None if self.error is None else _identity(self.error)
 
 
@@ -322,10 +323,14 @@ def _failure(outcome: _Outcome, *, how: str, is_repeatable: bool = True) -> Scen
 
 
 def _identity(error: BaseException) -> object:
-    """Return the type and the place of an error; of a group, those of its members."""
+    """Return what makes two failures the same: the type and the place of an error; of a group, those of its members.
+
+    Checks that return False raise in no line of the user, but are named in the text of the error.
+    """
     if isinstance(error, BaseExceptionGroup):
         return type(error), *map(_identity, error.exceptions)
-    return type(error), _place(error)
+    place = _place(error)
+    return type(error), str(error) if place is None and isinstance(error, AssertionError) else place
 
 
 def _place(error: BaseException) -> tuple[str, int] | None:
