@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import Counter, defaultdict
+from itertools import pairwise
 
-from ratelimited_executor import BacklogFullError, RateLimitedExecutor, Retry, WhenFull
-from ratelimited_executor.durable import DurableTasks, MemoryStore, Snooze
+from ratelimited_executor import BacklogFullError, ExecutorManager, RateLimitedExecutor, Retry, WhenFull
+from ratelimited_executor.durable import DurableTasks, MemoryStore, Snooze, current_task
 from ratelimited_executor.testing import Fault, World, audit
 
 from ..helpers import check_accounting
@@ -224,4 +225,90 @@ async def borders(world: World) -> None:
     assert set(done) == set(range(4)), done
 
 
-SCENARIOS = [permits, producers, handles, bulk, closing, durable, once, borders]
+async def slots(world: World) -> None:
+    """Slots are held one by one: by tasks that take them and by code, cancelled or not, and a changed limit holds."""
+    held = 0
+    async with ExecutorManager() as manager:
+        pool = manager.slots("pool", limit=1)
+        one, two = manager.executor("one", rate="5/s"), manager.executor("two", max_concurrency=1)
+        world.always(lambda: check_accounting(one), "the counts of one add up")
+        world.always(lambda: check_accounting(two), "the counts of two add up")
+
+        async def work() -> None:
+            nonlocal held
+            held += 1
+            assert held <= 1, "two hold the slot"
+            try:
+                await world.pause("work", LATER)
+            finally:
+                held -= 1
+
+        async def by_task(executor: RateLimitedExecutor, number: int) -> None:
+            await executor.schedule(work, delay=number / 10, slots=pool, priority=number % 2)
+
+        async def by_code() -> None:
+            async with pool.hold(priority=1):
+                await work()
+
+        tasks = [world.start(f"task {number}", by_task((one, two)[number % 2], number)) for number in range(4)]
+        tasks += [world.start(f"code {number}", by_code()) for number in range(2)]
+        await asyncio.wait(tasks)
+        async with asyncio.timeout(2), pool.hold():
+            assert 0 == held
+
+
+async def repeating(world: World) -> None:
+    """A repetition neither overlaps with itself nor drifts, whatever becomes of its runs, and ends when it is cancelled."""
+    loop = asyncio.get_running_loop()
+    starts: list[float] = []
+    running = 0
+    async with RateLimitedExecutor("poll", rate="2/s") as executor:
+        world.always(lambda: check_accounting(executor), "the counts add up")
+
+        async def poll() -> None:
+            nonlocal running
+            starts.append(loop.time())
+            running += 1
+            assert running == 1, "two runs overlap"
+            try:
+                await world.call("api", lambda: None, delay=(0, 1.5), faults=[Fault.REFUSED])
+            finally:
+                running -= 1
+
+        handle = executor.schedule_at_fixed_rate(poll, period=1, max_runs=6)
+
+        async def other() -> None:
+            await executor.submit(asyncio.sleep, world.choose("other", [0, 1]))
+
+        tasks = [world.start(f"other {number}", other()) for number in range(3)]
+        await asyncio.wait(tasks)
+        if world.choose("cancelled", [False, True]):
+            handle.cancel()
+    assert len(starts) <= 6
+    assert all(later - earlier > 0.4 for earlier, later in pairwise(starts)), starts
+
+
+async def occurrences(world: World) -> None:
+    """Through crashes of either of two services, a durable repetition has each occurrence at most once, and goes on."""
+    store = MemoryStore()
+    ended: Counter[str] = Counter()
+
+    async def service() -> None:
+        tasks = DurableTasks(store)
+
+        @tasks.task(retry=Retry(5, on=ConnectionError))
+        async def report() -> None:
+            task = current_task()
+            await world.call("api", lambda: None, delay=LATER, faults=[Fault.REFUSED])
+            ended[task.id] += 1
+
+        tasks.repeat(report, period="10s", name="report")
+        async with RateLimitedExecutor("reports") as executor, tasks.running(executor):
+            await asyncio.sleep(100)
+
+    await asyncio.gather(world.process("one", service), world.process("two", service))
+    assert len(ended) >= 5, ended
+    assert max(ended.values()) <= 1 + 4, ended  # once more after each crash at most
+
+
+SCENARIOS = [slots, repeating, occurrences, permits, producers, handles, bulk, closing, durable, once, borders]
