@@ -1,4 +1,4 @@
-"""Virtual time for asyncio programs, and an audit of their starts against a rate.
+"""Virtual time for asyncio programs, an audit of their starts against a rate, and a search for faults that break them.
 
 The names are imported on first use: pytest loads this package in every run, for its fixtures, and must not pay for
 asyncio.
@@ -20,46 +20,67 @@ if TYPE_CHECKING:
     from .errors import DeadlockError as DeadlockError
     from .errors import RealIOError as RealIOError
     from .errors import TimeLimitError as TimeLimitError
+    from .errors import TurnLimitError as TurnLimitError
     from .errors import VirtualTimeError as VirtualTimeError
     from .outstanding import TimeHold as TimeHold
     from .running import VirtualLoopFactory as VirtualLoopFactory
     from .running import run_virtual as run_virtual
+    from .search_loop import HistoryEvent as HistoryEvent
+    from .searching import ScenarioFailedError as ScenarioFailedError
+    from .searching import SearchReport as SearchReport
+    from .searching import search_faults as search_faults
     from .virtual import RealIOPolicy as RealIOPolicy
     from .virtual import VirtualEventLoop as VirtualEventLoop
+    from .world import Fault as Fault
+    from .world import World as World
 
 __all__ = [
     "AuditReport",
     "DeadlockError",
+    "Fault",
+    "HistoryEvent",
     "RateHistory",
     "RealIOError",
     "RealIOPolicy",
+    "ScenarioFailedError",
+    "SearchReport",
     "TimeHold",
     "TimeLimitError",
+    "TurnLimitError",
     "VirtualClock",
     "VirtualEventLoop",
     "VirtualLoopFactory",
     "VirtualTimeError",
+    "World",
     "audit",
     "drain",
     "run_virtual",
+    "search_faults",
     "worst_window",
 ]
 
 _MODULES = {
     "AuditReport": "auditing",
     "DeadlockError": "errors",
+    "Fault": "world",
+    "HistoryEvent": "search_loop",
     "RateHistory": "auditing",
     "RealIOError": "errors",
     "RealIOPolicy": "virtual",
+    "ScenarioFailedError": "searching",
+    "SearchReport": "searching",
     "TimeHold": "outstanding",
     "TimeLimitError": "errors",
+    "TurnLimitError": "errors",
     "VirtualClock": "clock",
     "VirtualEventLoop": "virtual",
     "VirtualLoopFactory": "running",
     "VirtualTimeError": "errors",
+    "World": "world",
     "audit": "auditing",
     "drain": "draining",
     "run_virtual": "running",
+    "search_faults": "searching",
     "worst_window": "auditing",
 }
 

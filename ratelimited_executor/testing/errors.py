@@ -6,7 +6,8 @@
     └── VirtualTimeError       (also RuntimeError)
         ├── DeadlockError      nothing is ready, scheduled or outstanding: real asyncio would hang forever
         ├── RealIOError        something outside virtual time is outstanding: a socket, process or thread
-        └── TimeLimitError     the virtual clock would pass the limit of the run
+        ├── TimeLimitError     the virtual clock would pass the limit of the run
+        └── TurnLimitError     a run of a search takes too many turns of the loop
 
 They are raised out of ``run_virtual()``, ``loop.run_until_complete()`` or the test; no task sees them.
 """
@@ -15,7 +16,7 @@ from __future__ import annotations
 
 from ratelimited_executor.exceptions import RateLimitedExecutorError
 
-__all__ = ["DeadlockError", "RealIOError", "TimeLimitError", "VirtualTimeError"]
+__all__ = ["DeadlockError", "RealIOError", "TimeLimitError", "TurnLimitError", "VirtualTimeError"]
 
 
 class VirtualTimeError(RateLimitedExecutorError, RuntimeError):
@@ -91,4 +92,26 @@ class TimeLimitError(VirtualTimeError):
 
     def __str__(self) -> str:
         lines = [f"the run did not end within limit={self.limit:g} s of virtual time; pending tasks:"]
+        return "\n".join(lines + [f"  {task}" for task in self.tasks])
+
+
+class TurnLimitError(VirtualTimeError):
+    """A run of :func:`search_faults` takes more turns of the event loop than it may: something never ends.
+
+    Attributes:
+        turns: the turns that the run was allowed.
+        now: the virtual time, in seconds.
+        tasks: one line for each pending task: its name, and where it waits.
+    """
+
+    def __init__(self, *, turns: int, now: float, tasks: tuple[str, ...]) -> None:
+        super().__init__(turns, now, tasks)
+        self.turns = turns
+        self.now = now
+        self.tasks = tasks
+
+    def __str__(self) -> str:
+        lines = [
+            f"the run did not end within turns={self.turns} of the event loop, at {self.now:.9g} s; pending tasks:"
+        ]
         return "\n".join(lines + [f"  {task}" for task in self.tasks])

@@ -11,7 +11,7 @@ from ratelimited_executor import kernel
 from ratelimited_executor.cli.commands.measuring import bench
 from ratelimited_executor.cli.commands.operating import dashboard, peers, slots, tasks
 from ratelimited_executor.cli.commands.running import demo, run
-from ratelimited_executor.cli.commands.simulating import forecast, simulate, sweep
+from ratelimited_executor.cli.commands.simulating import forecast, search, simulate, sweep
 
 __all__ = ["cli"]
 
@@ -29,5 +29,5 @@ def cli() -> None:
     """
 
 
-for command in (bench, dashboard, demo, forecast, peers, run, simulate, slots, sweep, tasks):
+for command in (bench, dashboard, demo, forecast, peers, run, search, simulate, slots, sweep, tasks):
     cli.add_command(command)

@@ -1,4 +1,4 @@
-"""``simulate``, ``sweep`` and ``forecast``."""
+"""``simulate``, ``sweep``, ``forecast`` and ``search``."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import click
 
 from ratelimited_executor.cli.commands.arguments import Duration, RateText, errors_as_usage
 
-__all__ = ["forecast", "simulate", "sweep"]
+__all__ = ["forecast", "search", "simulate", "sweep"]
 
 
 def _list_strategies(context: click.Context, _: click.Parameter, is_wanted: bool) -> None:
@@ -197,4 +197,29 @@ def forecast(**options: Any) -> None:
 
     with errors_as_usage():
         status = run_forecast(ForecastOptions(**options))
+    sys.exit(status)
+
+
+@click.command()
+@click.argument("target")
+@click.option(
+    "--seeds", type=click.IntRange(min=0), help="The number of seeds to try; 1000 by default, or any with --time."
+)
+@click.option("--first", type=click.IntRange(min=0), default=0, show_default=True, help="The first seed.")
+@click.option("--time", "seconds", type=Duration(), help="Begin no run after this time: 10m.")
+@click.option("--replay", metavar="TEXT", help="Run one history again, by the text that a failure printed.")
+@click.option(
+    "--order/--no-order", "postpone", default=True, help="Vary the order of tasks, or leave it as asyncio has it."
+)
+def search(**options: Any) -> None:
+    """Search an async function of yours for faults that break it, in virtual time.
+
+    TARGET is the scenario, an async function with one argument, the world: my_module:scenario or tests/faults.py:scenario.
+
+    Exit status: 0 no failure found; 1 a failure, with its shortest history; 2 bad usage; 130 interrupted.
+    """
+    from ratelimited_executor.cli.simulate.search_command import run_search  # noqa: PLC0415  # nothing else needs it
+
+    with errors_as_usage():
+        status = run_search(**options)
     sys.exit(status)

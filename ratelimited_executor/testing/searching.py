@@ -1,0 +1,340 @@
+"""Runs a scenario under many seeds, and shortens the history of the first run that fails."""
+
+from __future__ import annotations
+
+import asyncio
+import linecache
+import math
+import os
+import random
+import time
+import traceback
+import warnings
+from collections import Counter, defaultdict
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from ratelimited_executor._core.durations import seconds_of
+from ratelimited_executor.exceptions import RateLimitedExecutorError
+from ratelimited_executor.testing.choices import (
+    ChoiceKind,
+    Choices,
+    Deviation,
+    DrawnPicks,
+    GivenPicks,
+    format_replay,
+    parse_replay,
+)
+from ratelimited_executor.testing.errors import RealIOError
+from ratelimited_executor.testing.search_loop import SearchLoop
+from ratelimited_executor.testing.shrinking import shrink
+from ratelimited_executor.testing.world import World
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterable, Mapping
+
+    from ratelimited_executor._core.durations import DurationLike
+    from ratelimited_executor.testing.choices import Picks
+    from ratelimited_executor.testing.search_loop import HistoryEvent
+
+__all__ = ["ScenarioFailedError", "SearchReport", "search_faults"]
+
+_DAY: Final = 86_400.0
+# Frames of asyncio and of this package are not the user's.
+_NOT_OF_THE_USER: Final = (f"{Path(asyncio.__file__).parent}{os.sep}", f"{Path(__file__).parents[1]}{os.sep}")
+
+
+@dataclass(frozen=True)
+class SearchReport:
+    """What a search has tried without finding a failure.
+
+    Attributes:
+        run_count: the runs, the ordinary one included.
+        virtual_seconds: their time in sum.
+        injected: for each point with faults, cancellations or crashes, how often each of them was injected; 0 for those that
+            the search has not come to.
+        postponed_count: steps of tasks that were postponed.
+    """
+
+    run_count: int
+    virtual_seconds: float
+    injected: Mapping[str, Mapping[str, int]]
+    postponed_count: int
+
+    def __str__(self) -> str:
+        lines = [f"no failure in {self.run_count:,} runs, {self.virtual_seconds:,.0f} s of virtual time"]
+        width = max(map(len, self.injected), default=0)
+        for point, counts in sorted(self.injected.items()):
+            lines.append(f"  {point:{width}}  " + ", ".join(f"{name} {count:,}" for name, count in counts.items()))
+        return "\n".join([*lines, f"  {self.postponed_count:,} steps of tasks postponed"])
+
+
+class ScenarioFailedError(RateLimitedExecutorError, AssertionError):
+    """A run of a scenario failed; the error of the run is the ``__cause__``.
+
+    Attributes:
+        seed: the seed of the run.
+        replay: the text that repeats the shortest run found: ``search_faults(scenario, replay=text)``.
+        history: the lines of that run.
+        is_repeatable: False if the run did not fail again, so that it could not be shortened: it depends on something
+            outside of the search, such as ``time.time()`` or the order of a set.
+    """
+
+    def __init__(
+        self,
+        *,
+        error: BaseException,
+        seed: int,
+        replay: str,
+        history: tuple[HistoryEvent, ...],
+        is_repeatable: bool,
+        how: str,
+    ) -> None:
+        super().__init__(error, seed, replay, history, is_repeatable, how)
+        self.error = error
+        self.seed = seed
+        self.replay = replay
+        self.history = history
+        self.is_repeatable = is_repeatable
+        self._how = how
+
+    def __str__(self) -> str:
+        lines = ["".join(traceback.format_exception_only(self.error)).strip()]
+        if place := _place(self.error):
+            lines.append(f"  {Path(place[0]).name}:{place[1]}: {linecache.getline(*place).strip()}")
+        lines += ["", f"{self._how}:"]
+        width = max((len(event.task) for event in self.history), default=0)
+        lines += [
+            f"{'!' if event.is_injected else ' '} {event.time:10.3f}  {event.task:{width}}  {event.text}"
+            for event in self.history
+        ]
+        if not self.is_repeatable:
+            lines += [
+                "",
+                "the run did not fail again: it depends on a clock, a thread or an order outside of the search",
+            ]
+        return "\n".join([*lines, "", f"to run it again: search_faults(scenario, replay={self.replay!r})"])
+
+
+def search_faults(
+    scenario: Callable[[World], Awaitable[object]],
+    *,
+    seeds: int | Iterable[int] = 1000,
+    seconds: DurationLike = math.inf,
+    replay: str | None = None,
+    limit: DurationLike = _DAY,
+    turns: int = 100_000,
+    postpone: bool = True,
+    shrink_runs: int = 2000,
+) -> SearchReport:
+    """Run a scenario in virtual time under many faults, and raise the shortest history that breaks it.
+
+    The first run is the ordinary one, without deviations. Each other run takes faults, delays, cancellations and orders
+    of its tasks from its seed. A run fails if the scenario raises, a check of :meth:`World.always` or
+    :meth:`World.at_end` does not hold, an ``AssertionError`` goes unhandled, nothing can ever happen again, or it does not
+    end within its limits. Then deviations are left out and made simpler as long as it fails in the same way: with an
+    exception of the same type, raised in the same line.
+
+    Call it outside of an event loop. The global generator of ``random`` is seeded for each run, and restored.
+
+    Args:
+        scenario: an async function that gets a :class:`World`; it makes everything that it uses, afresh in each run.
+        seeds: how many seeds to try, from 0 on, or the seeds themselves.
+        seconds: real time after which no other run begins.
+        replay: run only this text, which an earlier failure printed.
+        limit: virtual seconds that a run may take.
+        turns: turns of the event loop that a run may take.
+        postpone: False to leave the order of tasks as asyncio has it.
+        shrink_runs: how many runs may be used to shorten a history; 0 to leave it as it was found.
+
+    Raises:
+        ScenarioFailedError: if a run fails.
+        ValueError: if the replay has another form, or does not fit the scenario any more.
+        RuntimeError: if called in an event loop.
+        RealIOError: if the scenario uses a socket or a process: give it a fake.
+
+    Warns:
+        UserWarning: if nothing deviated in any run.
+    """
+    if asyncio._get_running_loop() is not None:
+        raise RuntimeError(
+            "search_faults() runs event loops of its own: call it outside of an event loop, in a plain function"
+        )
+    runs = _Runs(scenario, seconds_of("limit", limit), turns, is_order_varied=postpone)
+    if replay is not None:
+        seed, deviations = parse_replay(replay)
+        outcome = runs.run(seed, GivenPicks(deviations))
+        if outcome.error is not None:
+            raise _failure(outcome, how=f"the history of {format_replay(seed, deviations)!r}") from outcome.error
+        unused = [str(each) for each in deviations if each not in outcome.deviations]
+        if unused:
+            raise ValueError(f"replay does not fit the scenario any more: {', '.join(unused)} did not happen")
+        return runs.report()
+    stop = time.monotonic() + (math.inf if seconds == math.inf else seconds_of("seconds", seconds))
+    found = runs.first_failure(range(seeds) if isinstance(seeds, int) else seeds, stop)
+    if found is None:
+        report = runs.report()
+        if not runs.has_deviated:
+            warnings.warn(
+                f"the search has varied nothing in {report.run_count} runs: use World.call, World.fault, World.start or "
+                "several tasks, or more seeds",
+                stacklevel=2,
+            )
+        return report
+    raise runs.shortened(found, shrink_runs) from found.error
+
+
+@dataclass(frozen=True)
+class _Outcome:
+    """How one run ended."""
+
+    seed: int
+    deviations: list[Deviation]
+    history: tuple[HistoryEvent, ...]
+    error: BaseException | None
+
+    @property
+    def identity(self) -> object:
+        """What the run must have in common with another that fails in the same way."""
+        return None if self.error is None else _identity(self.error)
+
+
+class _Runs:
+    """Runs a scenario again and again, and counts what was injected."""
+
+    def __init__(
+        self, scenario: Callable[[World], Awaitable[object]], limit: float, turns_max: int, *, is_order_varied: bool
+    ) -> None:
+        self._scenario = scenario
+        self._limit = limit
+        self._turns_max = turns_max
+        self._is_order_varied = is_order_varied
+        self._run_count = 0
+        self._virtual_seconds = 0.0
+        self._counts: dict[tuple[ChoiceKind, str], Counter[str]] = defaultdict(Counter)
+        self.has_deviated = False
+
+    def run(self, seed: int, picks: Picks) -> _Outcome:
+        """Run the scenario once."""
+        choices = Choices(picks)
+        loop = SearchLoop(
+            choices, seed=seed, limit=self._limit, turns_max=self._turns_max, is_order_varied=self._is_order_varied
+        )
+        world = World(loop)
+        kept = random.getstate()
+        random.seed(seed)
+        try:
+            error = _error_of(loop, world, self._scenario)
+        finally:
+            random.setstate(kept)
+        self._run_count += 1
+        self._virtual_seconds += loop.time()
+        self.has_deviated |= bool(choices.deviations)
+        for point, counts in choices.counts.items():
+            self._counts[point].update(counts)
+        return _Outcome(seed, choices.deviations, tuple(loop.history), error)
+
+    def first_failure(self, seeds: Iterable[int], stop: float) -> _Outcome | None:
+        """Return the first run that fails, beginning with the ordinary one; None if none does until the time is up."""
+        outcome = self.run(0, GivenPicks([]))
+        for seed in seeds:
+            if outcome.error is not None or time.monotonic() >= stop:
+                break
+            outcome = self.run(seed, DrawnPicks(seed))
+        return outcome if outcome.error is not None else None
+
+    def shortened(self, found: _Outcome, runs_max: int) -> ScenarioFailedError:
+        """Return the error of the shortest history that fails as the given one does."""
+        run_count = self._run_count
+
+        def fails(deviations: list[Deviation]) -> list[Deviation] | None:
+            outcome = self.run(found.seed, GivenPicks(deviations))
+            return outcome.deviations if outcome.identity == found.identity else None
+
+        best, is_repeatable = found, fails(found.deviations) is not None
+        if is_repeatable:
+            best = self.run(found.seed, GivenPicks(shrink(found.deviations, fails, runs_max=runs_max)))
+        where = f"run {run_count} of the search"
+        if not found.deviations:
+            how = f"the history of the ordinary run, without any deviation ({where})"
+        else:
+            how = (
+                f"the shortest history found, from seed {found.seed} ({where}), "
+                f"shortened from {len(found.deviations)} deviations to {len(best.deviations)}"
+            )
+        return _failure(best, how=how, is_repeatable=is_repeatable)
+
+    def report(self) -> SearchReport:
+        """Return what was tried."""
+        injected = {
+            point: dict(list(counts.items())[1:])
+            for (kind, point), counts in self._counts.items()
+            if kind in (ChoiceKind.FAULT, ChoiceKind.CANCEL, ChoiceKind.CRASH)
+        }
+        orders = [counts for (kind, _), counts in self._counts.items() if kind is ChoiceKind.ORDER]
+        postponed = sum(sum(list(counts.values())[1:]) for counts in orders)
+        return SearchReport(self._run_count, self._virtual_seconds, injected, postponed)
+
+
+def _error_of(loop: SearchLoop, world: World, scenario: Callable[[World], Awaitable[object]]) -> BaseException | None:
+    """Run a scenario to its end on a loop, clean up, and return the error with which it failed."""
+    try:
+        raised = _raised_by(loop, world, scenario)
+        error = loop.failure or raised
+        loop.end()
+        raised_after = _raised_after(loop, world)
+        return error or raised_after
+    finally:
+        loop.close_tasks()
+        loop.close()
+
+
+def _raised_by(loop: SearchLoop, world: World, scenario: Callable[[World], Awaitable[object]]) -> BaseException | None:
+    try:
+        loop.run_until_complete(world._main(scenario))  # noqa: SLF001  # what a scenario sees of a world is public
+    except RealIOError:
+        raise
+    except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001  # it is what the search looks for
+        return error
+    return None
+
+
+def _raised_after(loop: SearchLoop, world: World) -> BaseException | None:
+    """Cancel what is left, and check what must hold then."""
+    try:
+        loop.cancel_tasks()
+        world._check_end()  # noqa: SLF001  # as above
+    except Exception as error:  # noqa: BLE001  # it is what the search looks for
+        return error
+    return None
+
+
+def _failure(outcome: _Outcome, *, how: str, is_repeatable: bool = True) -> ScenarioFailedError:
+    assert outcome.error is not None, "the run failed"
+    return ScenarioFailedError(
+        error=outcome.error,
+        seed=outcome.seed,
+        replay=format_replay(outcome.seed, outcome.deviations),
+        history=outcome.history,
+        is_repeatable=is_repeatable,
+        how=how,
+    )
+
+
+def _identity(error: BaseException) -> object:
+    """Return what makes two failures the same: the type and the place of an error; of a group, those of its members.
+
+    Checks that return False raise in no line of the user, but are named in the text of the error.
+    """
+    if isinstance(error, BaseExceptionGroup):
+        return type(error), *map(_identity, error.exceptions)
+    place = _place(error)
+    return type(error), str(error) if place is None and isinstance(error, AssertionError) else place
+
+
+def _place(error: BaseException) -> tuple[str, int] | None:
+    """Return file and line of the last frame of the user's code from which an error was raised."""
+    frames: list[Any] = [(frame.f_code.co_filename, line) for frame, line in traceback.walk_tb(error.__traceback__)]
+    own = [frame for frame in frames if not frame[0].startswith(_NOT_OF_THE_USER)]
+    return own[-1] if own else None
