@@ -28,6 +28,7 @@ from ratelimited_executor.cli.bench.inputs import (
     check_output,
     refuse_http_options,
     templates_of,
+    uses_uvloop,
     wires_of,
 )
 from ratelimited_executor.cli.bench.open_load import OpenLoad
@@ -116,7 +117,7 @@ def run_share(rank: int, pipe: Connection, options: BenchOptions) -> None:
         signal.signal(number, signal.SIG_IGN)
     try:
         bench = _Bench(options, Console(quiet=True))
-        with asyncio.Runner(loop_factory=loop_factory(options.uvloop)) as runner:
+        with asyncio.Runner(loop_factory=loop_factory(uses_uvloop(options))) as runner:
             runner.run(bench.serve(rank, pipe))
     except CommandError as error:
         pipe.send(("refused", str(error)))
@@ -176,6 +177,7 @@ class _Bench:
             connections=self._connections,
             requests=describe_requests(self._templates) if self._templates else None,
         )
+        self._settings["loop"] = "uvloop" if uses_uvloop(options) else "asyncio"
         if self._templates and self._wires is None:
             self._settings["client"] = "aiohttp"
         if self._connections < options.processes:
@@ -262,7 +264,7 @@ class _Bench:
         """Meet the other participants, and share a load or the trials of a search."""
         own = {"target": masked(self._options.target), "version": version("ratelimited-executor")}
         settings = self._settings | own
-        for name in ("connections", "client"):  # each participant may have its own
+        for name in ("connections", "client", "loop"):  # each participant may have its own
             settings.pop(name, None)
         rendezvous = Rendezvous(
             url,

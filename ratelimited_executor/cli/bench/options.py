@@ -71,7 +71,7 @@ class BenchOptions:
     p99: dict[str, float] = field(default_factory=dict)
     errors: dict[str, float] = field(default_factory=dict)
     reach: float | None = None
-    uvloop: bool = False
+    uvloop: bool | None = None
     json: Path | None = None
     html: Path | None = None
     csv: Path | None = None
