@@ -6,7 +6,6 @@ import asyncio
 import json
 import random
 import re
-import signal
 import time
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -52,7 +51,7 @@ from ratelimited_executor.cli.bench.view import (
 from ratelimited_executor.cli.commands.arguments import loop_factory
 from ratelimited_executor.cli.exits import CommandError, ExitStatus
 from ratelimited_executor.cli.screen import console_of, print_line, screen_of_stderr
-from ratelimited_executor.cli.stopping import SIGNALS, Signals, Stop, cancelled_by
+from ratelimited_executor.cli.stopping import Signals, Stop, cancelled_by, signals_ignored
 from ratelimited_executor.cli.targets import load_target
 from ratelimited_executor.load.arrivals import Schedule
 from ratelimited_executor.load.comparison import compare
@@ -113,8 +112,7 @@ def run_share(rank: int, pipe: Connection, options: BenchOptions) -> None:
         pipe: the pipe to the one that has started it.
         options: the command line, with the connections of this process.
     """
-    for number in SIGNALS:  # a terminal or a service manager sends it to all; the other process passes it on
-        signal.signal(number, signal.SIG_IGN)
+    signals_ignored()  # a terminal or a service manager sends them to all
     try:
         bench = _Bench(options, Console(quiet=True))
         with asyncio.Runner(loop_factory=loop_factory(uses_uvloop(options))) as runner:
