@@ -507,6 +507,8 @@ class _Bench:
             "held": found.held,
             "failed": found.failed,
             "is_sure": found.is_sure,
+            "above": found.above,
+            "below": found.below,
             "trials": [{"rate": trial.rate, "held": trial.has_held, "clear": trial.is_clear} for trial in trials],
         }
         if trials:
