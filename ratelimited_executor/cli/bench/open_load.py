@@ -13,15 +13,14 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import time
 from collections import deque
 from contextvars import copy_context
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from ratelimited_executor._runtime.time.clock import clock_for, is_of_system
 from ratelimited_executor._runtime.time.wakers import waker_for
+from ratelimited_executor.cli.bench.cpu import CpuMeter
 from ratelimited_executor.load.recording import NOT_STARTED, LoadOutcome, LoadRecorder
 
 if TYPE_CHECKING:
@@ -138,7 +137,8 @@ class OpenLoad:
         self._total = sum(phase.seconds for phase in phases)
         self._warm_up = schedule.warm_up
         self._from_clock = 0.0  # the loop's time minus that of the clock
-        self._begin = self._cpu_begin = self._cpu_wait_begin = 0.0
+        self._begin = 0.0
+        self._meter = CpuMeter()
         self._arrivals = schedule.arrivals()
         self._next = next(self._arrivals, None)  # not due yet, or not started yet
         self._waiting: deque[Arrival] = deque()  # due, and waiting for a connection
@@ -161,7 +161,7 @@ class OpenLoad:
         gc.freeze()  # a collection that walks all modules would delay starts
         ordered, insisted = (loop.create_task(event.wait()) for event in (stop.ordered, stop.insisted))
         insisted.add_done_callback(lambda each: None if each.cancelled() else self._sender.give_up_all())
-        self._cpu_begin, self._cpu_wait_begin = time.process_time(), _cpu_wait_seconds()
+        self._meter = CpuMeter()
         clock = clock_for(loop)
         self._clock = self._given_clock or clock.monotonic
         self._begin = self._clock() + _LEAD_SECONDS if begin is None else begin
@@ -197,10 +197,8 @@ class OpenLoad:
 
     def _times(self) -> dict[str, float]:
         """Return how the process has spent its time since the beginning of the load."""
-        seconds = max(self.now(), _SHARE_SECONDS_MIN)
         return {
-            "cpu_share": (time.process_time() - self._cpu_begin) / seconds,
-            "cpu_wait_share": (_cpu_wait_seconds() - self._cpu_wait_begin) / seconds,
+            **self._meter.shares(max(self.now(), _SHARE_SECONDS_MIN)),
             "full_seconds": self._full_seconds,
         }
 
@@ -302,14 +300,6 @@ class OpenLoad:
         for arrival in self._waiting:
             self._recorder.add(arrival, None, now, LoadOutcome(NOT_STARTED))
         self._waiting.clear()
-
-
-def _cpu_wait_seconds() -> float:
-    """Return for how long this thread could have run and had no core; 0 where the system does not say, as only Linux does."""
-    try:
-        return int(Path("/proc/thread-self/schedstat").read_text(encoding="ascii").split()[1]) / 1e9
-    except (OSError, ValueError, IndexError):
-        return 0.0
 
 
 async def _in_steps(steps: Generator[None, None, Any]) -> Any:

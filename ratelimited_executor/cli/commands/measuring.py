@@ -110,6 +110,12 @@ class _TargetOrCommand(click.Group):
 @click.option(
     "--timeout", type=Duration(0.001, 3600), default="30s", show_default=True, help="The timeout of a request."
 )
+@click.option(
+    "--scenario", metavar="FUNCTION",
+    help="Play users in place of a rate: module:function or file.py:function, an async function of a client, which each user "
+    "has for itself. It is called again when it returns.",
+)  # fmt: skip
+@click.option("--users", type=click.IntRange(1, 100_000), metavar="N", help="How many users --scenario has.")
 @click.option("--find-max", is_flag=True, help="Find the highest rate that meets --p99 and --errors.")
 @click.option(
     "--p99", multiple=True, callback=_durations, metavar="[CLASS=]DURATION",
