@@ -13,11 +13,36 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from types import FrameType
 
-__all__ = ["SIGNALS", "Signals", "Stop", "StopReason", "cancelled_by"]
+__all__ = ["SIGNALS", "Signals", "Stop", "StopReason", "cancelled_by", "signals_held", "signals_ignored"]
 
 _HANGUP: Final = (signal.SIGHUP,) if hasattr(signal, "SIGHUP") else ()  # Windows has none
 SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, *_HANGUP)
 """The signals that order a stop."""
+
+
+@contextmanager
+def signals_held() -> Iterator[None]:
+    """Hold back the signals that order a stop; processes started meanwhile hold them back until they say otherwise.
+
+    Else a process that is still loading its modules when a terminal sends a signal to all would die of it, with a
+    traceback. Windows has no such thing.
+    """
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    former = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, former)
+
+
+def signals_ignored() -> None:
+    """Ignore the signals that order a stop, as the process that has started this one passes orders on."""
+    for number in SIGNALS:
+        signal.signal(number, signal.SIG_IGN)
+    if hasattr(signal, "pthread_sigmask"):
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
 
 
 class StopReason(Enum):

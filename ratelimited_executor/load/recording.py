@@ -391,6 +391,10 @@ class LoadRecorder:
         self._cut_at, self._cut_received, self._cut_sent = self.ended_count, self._received, self._sent_count
         return RecordedPart(_sums=sums, _rows=self._rows, _begin=begin, count=self._cut_at - begin)
 
+    def classify(self, schedule: Schedule) -> None:
+        """Take the classes of the requests, if they were not known before: a schedule with the same phases."""
+        self._schedule = schedule
+
     def figures(self, *, seconds: float, cpu_share: float, full_seconds: float, cpu_wait_share: float = 0.0) -> Figures:
         """Return the figures of all recorded requests; see ``LoadSums.figures``. Takes microseconds for each."""
         sums = LoadSums(

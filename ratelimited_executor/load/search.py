@@ -3,7 +3,8 @@
 First the rate is doubled until it does not hold, or halved until it does. Then the gap between the highest rate that held
 and the lowest that did not is halved, on a logarithmic scale, until it is small enough. A trial with an unclear result
 is repeated, and the two rates at the end are tried until each has enough votes. So a rate that held once by luck is
-outvoted, and the search continues below it.
+outvoted, and the search continues below it. How sure the result is, the trials themselves say: the limit lies between the
+rates up to which all of them held and from which on none did, which are further apart if trials disagree.
 
 The decision is a pure function of the history; there is no other state.
 """
@@ -13,10 +14,11 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
 __all__ = ["Found", "SearchRange", "Trial", "decide", "ended_early"]
 
@@ -74,6 +76,8 @@ class Found:
         failed: the lowest rate above ``held`` that did not hold; None if none was found.
         failed_votes: (trials of ``failed`` that did not hold, all trials of it).
         trial_count: the number of trials.
+        above: the highest rate up to which every trial held; None if the lowest did not. The limit is above it.
+        below: the lowest rate from which on no trial held; None if the highest did. The limit is below it.
         reason: the reason for an early end; None if the search was completed.
     """
 
@@ -82,6 +86,8 @@ class Found:
     failed: float | None
     failed_votes: tuple[int, int]
     trial_count: int
+    above: float | None = None
+    below: float | None = None
     reason: str | None = None
 
     @property
@@ -171,8 +177,15 @@ def _found(trials: Sequence[Trial], held: float | None, failed: float | None, re
         failed=failed,
         failed_votes=(sum(not each.has_held for each in of_failed), len(of_failed)),
         trial_count=len(trials),
+        above=_end_of_run(sorted(votes), lambda rate: all(each.has_held for each in votes[rate])),
+        below=_end_of_run(sorted(votes, reverse=True), lambda rate: not any(each.has_held for each in votes[rate])),
         reason=reason,
     )
+
+
+def _end_of_run(rates: Sequence[float], is_so: Callable[[float], bool]) -> float | None:
+    """Return the last of the rates before the first for which something is not so; None if there is none."""
+    return next(reversed(list(takewhile(is_so, rates))), None)
 
 
 def _rounded(rate: float) -> float:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ratelimited_executor.load.search import Found, SearchRange, Trial, decide
+from ratelimited_executor.load.search import Found, SearchRange, Trial, decide, ended_early
 
 WIDE = SearchRange(first=100, low=0.1, high=1e6)
 
@@ -30,7 +30,10 @@ def test_search_doubles_then_halves_the_gap_then_votes() -> None:
     found, rates = search(up_to(730))
 
     assert [100, 200, 400, 800, 566, 673, 734, 703, 703, 703] == rates
-    assert Found(held=703, held_votes=(3, 3), failed=734, failed_votes=(1, 1), trial_count=10) == found
+    assert (
+        Found(held=703, held_votes=(3, 3), failed=734, failed_votes=(1, 1), trial_count=10, above=703, below=734)
+        == found
+    )
     assert found.is_sure
 
 
@@ -41,6 +44,7 @@ def test_search_comes_within_five_percent_of_any_limit(limit: float) -> None:
 
     assert found.held <= limit < found.failed
     assert found.failed / found.held <= 1.06  # rates have three digits
+    assert (found.held, found.failed) == (found.above, found.below)
     assert found.is_sure
 
 
@@ -68,6 +72,35 @@ def test_rate_that_held_by_luck_loses_its_place() -> None:
     assert found.held < 703 == found.failed
     assert (2, 3) == found.failed_votes
     assert not found.is_sure
+
+
+def test_range_of_the_limit_is_wider_if_trials_disagree() -> None:
+    """A trial that failed at a lower rate, and one that held at a higher one, move its ends, although both were outvoted."""
+    outcomes = [
+        (100, True),
+        (200, True),
+        (400, False),
+        (283, False),
+        (283, True),
+        (283, True),
+        (336, False),
+        (308, True),
+    ]
+    trials = [Trial(rate=rate, has_held=has_held) for rate, has_held in outcomes]
+    found = ended_early(trials, "enough")
+    noisy = ended_early([*trials, Trial(rate=400, has_held=True), Trial(rate=800, has_held=False)], "enough")
+
+    assert (308, 336, 200, 336) == (found.held, found.failed, found.above, found.below)
+    assert (200, 800) == (noisy.above, noisy.below)
+
+
+def test_trial_that_the_tool_spoiled_says_nothing_of_the_range() -> None:
+    """Only trials with a vote are counted, and without one there is no range."""
+    spoiled = Trial(rate=50, has_held=False, tool_limit="it was late")
+    found = ended_early([Trial(rate=100, has_held=True), spoiled], "enough")
+
+    assert (100, None) == (found.above, found.below)
+    assert (None, None) == ((nothing := ended_early([spoiled], "enough")).above, nothing.below)
 
 
 def test_unclear_trial_is_made_again_and_a_tie_once_more() -> None:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ratelimited_executor.load.recording import LoadOutcome
     from ratelimited_executor.load.requests import RequestTemplate
 
-__all__ = ["aiohttp_sender", "kind_of_client_error"]
+__all__ = ["aiohttp_sender", "kind_of_client_error", "send_once"]
 
 
 def kind_of_client_error(error: BaseException) -> str:
@@ -37,7 +37,7 @@ class _BrokenError(aiohttp.ClientError):
     """A connection broke during a request; with this error, aiohttp does not send the request a second time."""
 
 
-async def _once(request: aiohttp.ClientRequest, send: aiohttp.ClientHandlerType) -> aiohttp.ClientResponse:
+async def send_once(request: aiohttp.ClientRequest, send: aiohttp.ClientHandlerType) -> aiohttp.ClientResponse:
     """Send a request once, even if its method is idempotent and a reused connection turns out to be broken."""
     try:
         return await send(request)
@@ -58,7 +58,7 @@ async def aiohttp_sender(
         cookie_jar=aiohttp.DummyCookieJar(),
         timeout=aiohttp.ClientTimeout(total=None, sock_connect=None),
         auto_decompress=False,
-        middlewares=(_once,),
+        middlewares=(send_once,),
     ) as session:
 
         async def send(arrival: Arrival) -> LoadOutcome:

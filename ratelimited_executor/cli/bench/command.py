@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import json
 import random
 import re
-import signal
 import time
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
@@ -28,10 +28,18 @@ from ratelimited_executor.cli.bench.inputs import (
     check_output,
     refuse_http_options,
     templates_of,
+    uses_uvloop,
     wires_of,
 )
 from ratelimited_executor.cli.bench.open_load import OpenLoad
-from ratelimited_executor.cli.bench.options import classes_of, search_range_of, settings_of, trial_classes
+from ratelimited_executor.cli.bench.options import (
+    LOAD_SECONDS,
+    classes_of,
+    search_range_of,
+    settings_of,
+    settings_of_users,
+    trial_classes,
+)
 from ratelimited_executor.cli.bench.processes import Orders, ShareProcesses
 from ratelimited_executor.cli.bench.rendezvous import Rendezvous
 from ratelimited_executor.cli.bench.search import SearchEndedError, SharedTrials, judged
@@ -49,10 +57,11 @@ from ratelimited_executor.cli.bench.view import (
     verdict_text,
 )
 from ratelimited_executor.cli.commands.arguments import loop_factory
+from ratelimited_executor.cli.contexts import entered
 from ratelimited_executor.cli.exits import CommandError, ExitStatus
 from ratelimited_executor.cli.screen import console_of, print_line, screen_of_stderr
-from ratelimited_executor.cli.stopping import SIGNALS, Signals, Stop, cancelled_by
-from ratelimited_executor.cli.targets import load_target
+from ratelimited_executor.cli.stopping import Signals, Stop, cancelled_by, signals_ignored
+from ratelimited_executor.cli.targets import load_object, load_target
 from ratelimited_executor.load.arrivals import Schedule
 from ratelimited_executor.load.comparison import compare
 from ratelimited_executor.load.csv_table import csv_of
@@ -112,11 +121,10 @@ def run_share(rank: int, pipe: Connection, options: BenchOptions) -> None:
         pipe: the pipe to the one that has started it.
         options: the command line, with the connections of this process.
     """
-    for number in SIGNALS:  # a terminal or a service manager sends it to all; the other process passes it on
-        signal.signal(number, signal.SIG_IGN)
+    signals_ignored()  # a terminal or a service manager sends them to all
     try:
         bench = _Bench(options, Console(quiet=True))
-        with asyncio.Runner(loop_factory=loop_factory(options.uvloop)) as runner:
+        with asyncio.Runner(loop_factory=loop_factory(uses_uvloop(options))) as runner:
             runner.run(bench.serve(rank, pipe))
     except CommandError as error:
         pipe.send(("refused", str(error)))
@@ -156,14 +164,18 @@ class _Bench:
         self._options, self._console = options, console
         self._screen = screen_of_stderr()
         self.stop = Stop()
+        if options.users is not None and options.scenario is None:
+            raise CommandError("--users needs --scenario: what a user does, such as --scenario shop.py:buyer")
+        self._user_settings = None if options.scenario is None else settings_of_users(options)
+        is_open = not options.find_max and options.scenario is None
         self._where: SearchRange | None = search_range_of(options) if options.find_max else None
-        self._classes = {} if options.find_max else classes_of(options)
+        self._classes = classes_of(options) if is_open else {}
         self._target: Callable[..., Any] | None = None
         self._templates: list[list[RequestTemplate]] = []
         self._turns: list[list[RequestTemplate]] = []  # in the order in which they are sent
         self._wires: list[list[Wire]] | None = None  # if our own client can send them all
         if "://" in options.target:
-            self._templates = templates_of(options)
+            self._templates = templates_of(options)  # of --scenario the target alone, which is checked
             self._turns = [in_turn(each) for each in self._templates]
             self._wires = wires_of(self._turns)
         else:
@@ -171,11 +183,12 @@ class _Bench:
             self._target = _load_function(options.target)
         blocks = self._target is not None and is_in_threads(self._target)
         self._connections = options.connections or (_THREADS if blocks else _CONNECTIONS)
-        self._settings = settings_of(
+        self._settings = self._user_settings or settings_of(
             options,
             connections=self._connections,
             requests=describe_requests(self._templates) if self._templates else None,
         )
+        self._settings["loop"] = "uvloop" if uses_uvloop(options) else "asyncio"
         if self._templates and self._wires is None:
             self._settings["client"] = "aiohttp"
         if self._connections < options.processes:
@@ -189,6 +202,8 @@ class _Bench:
     async def run(self, signals: Signals) -> ExitStatus:
         """Set up, send, report. A signal during the set-up ends it; after the report, former handlers are restored."""
         signals.attach()
+        if self._options.scenario is not None:
+            return self._conclude(await self._play_users(self._options.scenario))
         if self._options.processes > 1:
             return await self._spread()
         with cancelled_by(self.stop):
@@ -204,6 +219,31 @@ class _Bench:
         finally:
             signals.close()
             await entered.__aexit__(None, None, None)
+
+    async def _play_users(self, scenario: str) -> Figures:
+        """Play a load of users; what a context manager yields is what they do."""
+        from ratelimited_executor.cli.bench.users import UserLoad  # noqa: PLC0415  # aiohttp loads here
+
+        options = self._options
+        if self._target is not None:
+            raise CommandError("--scenario needs a URL as TARGET: that of the service, such as http://localhost:8000/")
+        async with AsyncExitStack() as stack:
+            with cancelled_by(self.stop):
+                behaviour = await stack.enter_async_context(entered(load_object(scenario, what="--scenario")))
+            if not inspect.iscoroutinefunction(behaviour):
+                raise CommandError(f"--scenario {scenario}: it must be an async function that takes a client")
+            load = UserLoad(
+                behaviour,
+                base_url=options.target,
+                users=options.users or 1,
+                seconds=options.duration or LOAD_SECONDS,
+                warm_up=options.warm_up or 0.0,
+                timeout=options.timeout,
+                headers=dict(options.headers),
+            )
+            async with self._shown(load.live, "users"):
+                figures = await load.play(self.stop)
+        return figures
 
     def _sender(self) -> AbstractAsyncContextManager[RequestSender]:
         timeout = self._options.timeout
@@ -262,7 +302,7 @@ class _Bench:
         """Meet the other participants, and share a load or the trials of a search."""
         own = {"target": masked(self._options.target), "version": version("ratelimited-executor")}
         settings = self._settings | own
-        for name in ("connections", "client"):  # each participant may have its own
+        for name in ("connections", "client", "loop"):  # each participant may have its own
             settings.pop(name, None)
         rendezvous = Rendezvous(
             url,
@@ -507,6 +547,8 @@ class _Bench:
             "held": found.held,
             "failed": found.failed,
             "is_sure": found.is_sure,
+            "above": found.above,
+            "below": found.below,
             "trials": [{"rate": trial.rate, "held": trial.has_held, "clear": trial.is_clear} for trial in trials],
         }
         if trials:

@@ -37,9 +37,15 @@ __all__ = ["HttpClient", "http_sender"]
 _BUFFER_BYTES: Final = 65_536  # read at once; shared by all connections, as what was read is parsed at once
 _SWITCHING: Final = 101  # the one status below 200 that no other follows
 _FINAL_STATUS: Final = 200
+_HEAD_BYTES_MAX: Final = 1_048_576  # of a response, with those of interim responses before it
 _INTERIM: Final = re.compile(rb"HTTP/1\.[01] 1[0-9][0-9]")
 _HEAD_END: Final = re.compile(rb"\r?\n\r?\n")
-_HAS_LENGTH: Final = re.compile(rb"^(content-length|transfer-encoding)[ \t]*:", re.IGNORECASE | re.MULTILINE)
+# That a body ends before the connection does: its length is there, or the last of its codings is chunked (RFC 9112, 6.3).
+_HAS_END: Final = re.compile(
+    rb"^(content-length[ \t]*:|transfer-encoding[ \t]*:(.*,)?[ \t]*chunked[ \t]*\r?$)", re.IGNORECASE | re.MULTILINE
+)
+# The coding of RFC 2616 that stands for none, which some servers still name beside the length.
+_IDENTITY: Final = re.compile(rb"^transfer-encoding[ \t]*:[ \t]*identity[ \t]*\r?\n", re.IGNORECASE | re.MULTILINE)
 _ADDRESS_SECONDS: Final = 1.0  # for one of several addresses to accept a connection, before the next is tried
 _CLOSE_SECONDS: Final = 2.0  # for connections to say good-bye
 
@@ -163,6 +169,7 @@ class _Pool:
         self._origin = origin
         self._loop = asyncio.get_running_loop()
         self._addresses: list[str] = []  # of the host, once one of them has been reached
+        self._failed: set[str] = set()  # those of them that did not accept the last connection
         self._finding: asyncio.Task[list[str]] | None = (
             None  # a look-up, which all who wait share: it occupies a thread
         )
@@ -185,13 +192,15 @@ class _Pool:
             connection.fail("connection broken", "the server closed the connection at once")
 
     async def _connect(self) -> _Connection:
-        """Connect to an address of the host: to each in turn, and to the next if one fails."""
+        """Connect to an address of the host: to each in turn, to the next if one fails, and last to those that failed."""
         addresses = self._addresses or await self._find_addresses()
         first = self._opened_count % len(addresses)
         self._opened_count += 1
-        *others, last = addresses[first:] + addresses[:first]
+        in_turn = addresses[first:] + addresses[:first]
+        *others, last = sorted(in_turn, key=self._failed.__contains__)
         for address in others:
             with _skipping_failures():
+                self._failed.add(address)  # until it is reached, so that no other connection waits for it as well
                 async with asyncio.timeout(_ADDRESS_SECONDS):
                     return await self._connect_to(address, addresses)
         return await self._connect_to(last, addresses)
@@ -221,6 +230,7 @@ class _Pool:
             server_hostname=host if is_tls else None,
         )
         self._all.add(connection)
+        self._failed.discard(address)
         if not self._addresses:  # of one kind only: the other may be unreachable from here
             self._addresses = [each for each in addresses if (":" in each) == (":" in address)]
         return connection
@@ -255,7 +265,7 @@ class _Connection(asyncio.BufferedProtocol):
 
     def __init__(self, pool: _Pool) -> None:
         self._pool, self._client = pool, pool.client
-        self._parser = HttpResponseParser(self)
+        self._parser = _parser_of(self)
         self.transport: asyncio.Transport
         self.closed = asyncio.Event()
         self._request: InFlight | None = None
@@ -302,38 +312,54 @@ class _Connection(asyncio.BufferedProtocol):
         except HttpParserUpgrade:
             self._is_kept = False
         except HttpParserError as caught:
-            error = caught
-            self._is_kept = False
+            error = self._parse_without_identity(data, caught)
+            self._is_kept = self._is_kept and error is None
         if self._request is None:  # nothing was asked: such as that the server has been idle for too long
             self.give_up()
         elif self._is_complete:
             self._complete()
         elif error is not None:
             self.fail("malformed response", str(error))
-        elif len(self._raw) < _BUFFER_BYTES:
+        elif self._final_head() is None:
             self._raw += data
+            if len(self._raw) > _HEAD_BYTES_MAX:
+                self.fail("malformed response", f"its head is longer than {_HEAD_BYTES_MAX:,} bytes")
+
+    def _parse_without_identity(self, data: memoryview, error: HttpParserError) -> HttpParserError | None:
+        """Parse a response again, if it has failed as it says that its body has no coding; return its error, if any."""
+        if self._request is None or self._final_head() is not None:
+            return error
+        text, count = _IDENTITY.subn(b"", self._raw + data, count=1)
+        if not count:
+            return error
+        self._raw, self._parser = b"", _parser_of(self)
+        try:
+            self._parser.feed_data(text)
+        except HttpParserError as caught:
+            return caught
+        return None
 
     def eof_received(self) -> None:
         self._pool.idle.pop(self, None)
 
     def connection_lost(self, exception: Exception | None) -> None:
-        if self._request is not None and exception is None and self._has_unlimited_body():
+        head = self._final_head()
+        if self._request is not None and exception is None and head is not None and not _HAS_END.search(head):
             self._is_kept, self._status = False, self._parser.get_status_code()
             self._complete()
         else:
             self.fail("connection broken", str(exception or "the server closed the connection before it had answered"))
         self.closed.set()
 
-    def _has_unlimited_body(self) -> bool:
-        """True if the end of the connection is the end of the response: its head is there, and has no length."""
-        rest = self._raw
-        while True:
-            head, *rests = _HEAD_END.split(rest, maxsplit=1)
-            if not rests:
-                return False
+    def _final_head(self) -> bytes | None:
+        """Return the head of the response, below those of interim ones; None if not all of it has been read before."""
+        begin = 0
+        while (end := _HEAD_END.search(self._raw, begin)) is not None:
+            head = self._raw[begin : end.start()]
             if not _INTERIM.match(head):
-                return _HAS_LENGTH.search(head) is None
-            rest = rests[0]
+                return head
+            begin = end.end()
+        return None
 
     def _complete(self) -> None:
         """End the request with its response, and keep the connection if it can carry another."""
@@ -370,6 +396,13 @@ class _Connection(asyncio.BufferedProtocol):
         self._status = status
         if status == _SWITCHING or not self._parser.should_keep_alive():
             self._is_kept = False
+
+
+def _parser_of(connection: _Connection) -> HttpResponseParser:
+    """Return a parser that also takes lines that end without a carriage return (RFC 9112, 2.2)."""
+    parser = HttpResponseParser(connection)
+    parser.set_dangerous_leniencies(lenient_optional_cr_before_lf=True)
+    return parser
 
 
 @contextmanager

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-__all__ = ["check_extras", "check_output", "refuse_http_options", "templates_of", "wires_of"]
+__all__ = ["check_extras", "check_output", "refuse_http_options", "templates_of", "uses_uvloop", "wires_of"]
 
 
 def templates_of(options: BenchOptions) -> list[list[RequestTemplate]]:
@@ -121,6 +121,16 @@ def check_extras() -> None:
     """
     if find_spec("hdrh") is None:
         raise CommandError("bench needs hdrhistogram: pip install 'ratelimited-executor[load]'")
+
+
+def uses_uvloop(options: BenchOptions) -> bool:
+    """Return True if the load is sent on uvloop: if the options say so, or by default to a URL if it is installed.
+
+    It takes less CPU for a request. A function may rely on the loop that it was written for.
+    """
+    if options.uvloop is not None:
+        return options.uvloop
+    return "://" in options.target and find_spec("uvloop") is not None
 
 
 def check_output(name: str, path: Path | None) -> None:

@@ -1,31 +1,32 @@
 """Sends an open load: starts each request when it is due, regardless of the outcome of earlier ones.
 
-The arrivals are computed beforehand and passed to the executor by ``schedule_many(delays=)``, a hundred of them at a
-time. A rate would not work: it paces starts *by earlier starts*, so a late start would move all later requests and their
-intended times. Computed due times stay fixed, and each delay is computed from the beginning of the load, so errors do not
-accumulate.
+The due times are computed from the beginning of the load, so no late start moves a later one, and errors do not
+accumulate. A rate-limited executor would not do: it paces starts *by earlier starts*. What it is woken by does: a timer
+descriptor where the system has one, which is set to the next due time and makes whatever is due when it fires. So a
+request costs two turns of the event loop, one for its start and one for its response.
 
-A start is a plain call, of which the kernel makes several in one stretch if several are due. A request that is due while
-as many as there are connections are in flight waits here, first come, first served. That wait is part of its response
-time, but not of its service time.
+A request that is due while as many as there are connections are in flight waits here, first come, first served. That
+wait is part of its response time, but not of its service time.
 """
 
 from __future__ import annotations
 
 import asyncio
 import gc
-import time
 from collections import deque
+from contextvars import copy_context
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from ratelimited_executor import ExecutorManager, Pacing, RateLimitedExecutor
+from ratelimited_executor._runtime.time.clock import clock_for, is_of_system
+from ratelimited_executor._runtime.time.wakers import waker_for
+from ratelimited_executor.cli.bench.cpu import CpuMeter
 from ratelimited_executor.load.recording import NOT_STARTED, LoadOutcome, LoadRecorder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
 
+    from ratelimited_executor._runtime.time.wakers import Waker
     from ratelimited_executor.cli.stopping import Stop
     from ratelimited_executor.load.arrivals import Arrival, Schedule
     from ratelimited_executor.load.figures import Figures
@@ -33,12 +34,12 @@ if TYPE_CHECKING:
 
 __all__ = ["InFlight", "Live", "OpenLoad", "RequestSender"]
 
-# Requests scheduled together, and the longest span of them. With more, the loop would be busy for longer than starts may
-# be late: each takes four microseconds.
-_SLICE_COUNT: Final = 50
-_SLICE_SECONDS: Final = 0.05
-# How long before its due time a request is scheduled: longer than the loop is ever busy with other work.
-_AHEAD_SECONDS: Final = 0.25
+# From the call of ``play`` to the beginning of the load: what the set-up has left to the loop is done by then.
+_LEAD_SECONDS: Final = 0.25
+# Requests that start in one turn of the loop if they are late: it takes half a millisecond, and then responses are read.
+_TOGETHER_MAX: Final = 50
+# The shortest time over which shares of the CPU are told.
+_SHARE_SECONDS_MIN: Final = 0.05
 # A timer may fire early by the resolution of the loop's clock, and then there would be no second wake-up.
 _TIMER_SECONDS: Final = 0.002
 # Between two steps of a checkpoint, each of which takes a third of a millisecond: the loop is free for most of the time.
@@ -130,19 +131,23 @@ class OpenLoad:
         phases = schedule.phases
         self._schedule, self._phases, self._sender, self._kind_of = schedule, phases, sender, kind_of
         self._connections, self._drain = connections, drain
-        self._clock = clock
+        self._given_clock = clock
+        self._clock: Callable[[], float] = lambda: 0.0  # of the load, once it is played
         self._recorder = LoadRecorder(schedule)
         self._total = sum(phase.seconds for phase in phases)
         self._warm_up = schedule.warm_up
-        self._begin = self._cpu_begin = self._cpu_wait_begin = 0.0
-        self._ahead: dict[int, Arrival] = {}  # scheduled and not due yet, by number
+        self._from_clock = 0.0  # the loop's time minus that of the clock
+        self._begin = 0.0
+        self._meter = CpuMeter()
+        self._arrivals = schedule.arrivals()
+        self._next = next(self._arrivals, None)  # not due yet, or not started yet
         self._waiting: deque[Arrival] = deque()  # due, and waiting for a connection
-        self._batches: list[Any] = []
+        self._waker: Waker
         self._in_flight = 0
         self._full_since = 0.0
         self._full_seconds = 0.0
-        self._is_fed = False
-        self._change = asyncio.Event()  # a request ended after all were scheduled
+        self._is_over = False
+        self._change = asyncio.Event()  # every request has ended, or the load is over
 
     async def play(self, stop: Stop, *, begin: float | None = None) -> Figures:
         """Send every request, wait for the responses, return the figures.
@@ -156,24 +161,18 @@ class OpenLoad:
         gc.freeze()  # a collection that walks all modules would delay starts
         ordered, insisted = (loop.create_task(event.wait()) for event in (stop.ordered, stop.insisted))
         insisted.add_done_callback(lambda each: None if each.cancelled() else self._sender.give_up_all())
-        self._cpu_begin, self._cpu_wait_begin = time.process_time(), _cpu_wait_seconds()
+        self._meter = CpuMeter()
+        clock = clock_for(loop)
+        self._clock = self._given_clock or clock.monotonic
+        self._begin = self._clock() + _LEAD_SECONDS if begin is None else begin
+        self._waker = waker_for(loop, self._start_due, copy_context(), is_foreign=not is_of_system(clock))
+        self._from_clock = clock.monotonic() - self._clock()
         try:
-            async with (
-                ExecutorManager(precision=0) as manager,
-                RateLimitedExecutor("bench", pacing=Pacing.ON_TIME, manager=manager) as executor,
-            ):
-                self._clock = self._clock or loop.time
-                self._begin = self._clock() + _AHEAD_SECONDS if begin is None else begin
-                feeding = loop.create_task(self._feed(executor))
-                await asyncio.wait({feeding, ordered}, return_when=asyncio.FIRST_COMPLETED)
-                if not feeding.done():
-                    feeding.cancel()
-                await asyncio.wait({feeding})
-                if not feeding.cancelled():
-                    feeding.result()
-                seconds = await self._finish(ordered)
+            self._set_waker()
+            seconds = await self._wait(ordered)
             times = self._times()
         finally:
+            self._waker.close()
             for task in (ordered, insisted):
                 task.cancel()
             gc.unfreeze()
@@ -198,10 +197,8 @@ class OpenLoad:
 
     def _times(self) -> dict[str, float]:
         """Return how the process has spent its time since the beginning of the load."""
-        seconds = max(self.now(), _SLICE_SECONDS)
         return {
-            "cpu_share": (time.process_time() - self._cpu_begin) / seconds,
-            "cpu_wait_share": (_cpu_wait_seconds() - self._cpu_wait_begin) / seconds,
+            **self._meter.shares(max(self.now(), _SHARE_SECONDS_MIN)),
             "full_seconds": self._full_seconds,
         }
 
@@ -229,42 +226,32 @@ class OpenLoad:
 
     def now(self) -> float:
         """Return the seconds since the beginning of the load."""
-        return 0.0 if self._clock is None else self._clock() - self._begin
+        return self._clock() - self._begin
 
-    async def _feed(self, executor: RateLimitedExecutor) -> None:
-        """Schedule the requests shortly before they are due."""
-        arrivals = self._schedule.arrivals()
-        first = next(arrivals, None)
-        while first is not None:
-            await asyncio.sleep(max(0.0, first.due - _AHEAD_SECONDS - self.now()))
-            together, until, first = [first], first.due + _SLICE_SECONDS, None
-            for arrival in arrivals:
-                if arrival.due >= until or len(together) == _SLICE_COUNT:
-                    first = arrival
-                    break
-                together.append(arrival)
-            self._hand_over(executor, together)
+    def _set_waker(self) -> None:
+        """Have the next request started when it is due."""
+        if self._next is not None:
+            due = self._begin + self._next.due
+            self._waker.set(due + self._from_clock, self._clock() + self._from_clock)
 
-    def _hand_over(self, executor: RateLimitedExecutor, together: list[Arrival]) -> None:
-        self._batches = [batch for batch in self._batches if not batch.done()]
-        self._ahead.update((arrival.number, arrival) for arrival in together)
-        dues = [arrival.due for arrival in together]
-        now = self.now()
-        self._batches.append(
-            executor.schedule_many(self._fall_due, together, delays=[max(0.0, due - now) for due in dues])
-        )
-
-    def _fall_due(self, arrival: Arrival) -> None:
-        """Send a request, or let it wait for a connection."""
-        del self._ahead[arrival.number]
-        if self._in_flight == self._connections:
-            self._waiting.append(arrival)
-            return
-        now = self.now()
-        self._in_flight += 1
-        if self._in_flight == self._connections:
-            self._full_since = now
-        self._send(arrival, now, max(0.0, now - arrival.due))
+    def _start_due(self) -> None:
+        """Start the requests that are due, or let them wait for a connection."""
+        arrival, at = self._next, self._clock()
+        for _ in range(_TOGETHER_MAX):
+            if arrival is None or self._begin + arrival.due > at:
+                break
+            if self._in_flight == self._connections:
+                self._waiting.append(arrival)
+            else:
+                now = at - self._begin
+                self._in_flight += 1
+                if self._in_flight == self._connections:
+                    self._full_since = now
+                self._send(arrival, now, max(0.0, now - arrival.due))
+                at = self._clock()
+            arrival = next(self._arrivals, None)
+        self._next = arrival
+        self._set_waker()
 
     def _send(self, arrival: Arrival, now: float, lateness: float) -> None:
         request = InFlight(self, arrival, now, lateness)
@@ -284,41 +271,35 @@ class OpenLoad:
         if self._in_flight == self._connections:
             self._full_seconds += max(0.0, now - max(self._full_since, self._warm_up))
         self._in_flight -= 1
-        if self._is_fed:
+        if not self._in_flight and (self._next is None or self._is_over):
             self._change.set()
 
-    async def _finish(self, ordered: asyncio.Task[Any]) -> float:
-        """Wait for the responses; return the time over which measured requests were due."""
-        self._is_fed = True
-        loop = asyncio.get_running_loop()
+    async def _wait(self, ordered: asyncio.Task[Any]) -> float:
+        """Wait until all have ended; return the time over which measured requests were due."""
         deadline = self._total + self._drain
-        timer = loop.call_later(max(0.0, deadline - self.now()) + _TIMER_SECONDS, self._change.set)
+        over = asyncio.get_running_loop().call_later(max(0.0, deadline - self.now()) + _TIMER_SECONDS, self._change.set)
         ordered.add_done_callback(lambda _: self._change.set())
-        while (self._ahead or self._waiting or self._in_flight) and not ordered.done() and self.now() < deadline:
-            self._change.clear()
+        if self._next is not None or self._in_flight:
             await self._change.wait()
-        timer.cancel()
+        over.cancel()
         now = self.now()
         end = min(self._total, now) if ordered.done() else self._total
-        for batch in self._batches:
-            batch.cancel()
-        late = [arrival for arrival in self._ahead.values() if arrival.due <= now]
-        for arrival in (*self._waiting, *late):
-            self._recorder.add(arrival, None, now, LoadOutcome(NOT_STARTED))
-        self._waiting.clear()
-        self._ahead.clear()
+        self._end_starts(now)
         while self._in_flight:
             self._change.clear()
             await self._change.wait()
         return max(0.0, end - self._warm_up)
 
-
-def _cpu_wait_seconds() -> float:
-    """Return for how long this thread could have run and had no core; 0 where the system does not say, as only Linux does."""
-    try:
-        return int(Path("/proc/thread-self/schedstat").read_text(encoding="ascii").split()[1]) / 1e9
-    except (OSError, ValueError, IndexError):
-        return 0.0
+    def _end_starts(self, now: float) -> None:
+        """Start no more requests; those that were due and have not started are errors."""
+        self._is_over = True
+        while self._next is not None and self._next.due <= now:
+            self._waiting.append(self._next)
+            self._next = next(self._arrivals, None)
+        self._next = None
+        for arrival in self._waiting:
+            self._recorder.add(arrival, None, now, LoadOutcome(NOT_STARTED))
+        self._waiting.clear()
 
 
 async def _in_steps(steps: Generator[None, None, Any]) -> Any:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 __all__ = [
+    "LOAD_SECONDS",
     "BenchOptions",
     "classes_of",
     "read_durations",
@@ -28,12 +29,13 @@ __all__ = [
     "read_shares",
     "search_range_of",
     "settings_of",
+    "settings_of_users",
     "trial_classes",
 ]
 
 T = TypeVar("T")
 
-_SECONDS: Final = 30.0  # of a load, unless --for says otherwise
+LOAD_SECONDS: Final = 30.0  # of a load, unless --for says otherwise
 _STEP_SECONDS: Final = 10.0  # of a step and of a trial, unless --every says otherwise
 # For --find-max with one rate: the search begins there, and extends to this factor below and above.
 _SEARCH_FACTOR: Final = 1024.0
@@ -67,11 +69,13 @@ class BenchOptions:
     requests: str | None = None
     connections: int | None = None
     timeout: float = 30.0
+    scenario: str | None = None
+    users: int | None = None
     find_max: bool = False
     p99: dict[str, float] = field(default_factory=dict)
     errors: dict[str, float] = field(default_factory=dict)
     reach: float | None = None
-    uvloop: bool = False
+    uvloop: bool | None = None
     json: Path | None = None
     html: Path | None = None
     csv: Path | None = None
@@ -127,7 +131,7 @@ def _phases_of(options: BenchOptions, first: float, last: float) -> list[Phase]:
     else:
         if options.every is not None:
             raise CommandError("--every needs --step or --find-max: it says how long a step or a trial lasts")
-        phases = [Phase(first=first, last=last, seconds=options.duration or _SECONDS)]
+        phases = [Phase(first=first, last=last, seconds=options.duration or LOAD_SECONDS)]
     return _with_warm_up(options, first, phases)
 
 
@@ -179,7 +183,7 @@ def settings_of(options: BenchOptions, *, connections: int, requests: str | None
     elif options.step is not None:
         settings["steps"] = f"{options.step:g}/s every {format_duration(options.every or _STEP_SECONDS)}"
     else:
-        settings["for"] = format_duration(options.duration or _SECONDS)
+        settings["for"] = format_duration(options.duration or LOAD_SECONDS)
     if options.warm_up:
         settings["warm-up"] = format_duration(options.warm_up)
     settings["arrivals"] = options.arrivals + (f", seed {options.seed}" if options.arrivals == "poisson" else "")
@@ -195,6 +199,48 @@ def settings_of(options: BenchOptions, *, connections: int, requests: str | None
         settings["errors at most"] = _thresholds_text(options, options.errors, _percent)
     if options.reach is not None:
         settings["reach at least"] = _percent(options.reach)
+    return settings
+
+
+def settings_of_users(options: BenchOptions) -> dict[str, str]:
+    """Return the options of a load of users as texts for a report.
+
+    Raises:
+        CommandError: for options that do not go together.
+    """
+    if options.users is None:
+        raise CommandError("--scenario needs --users: how many act at a time, such as --users 50")
+    beside = {
+        "--rate": options.rates,
+        "--step": options.step,
+        "--every": options.every,
+        "--find-max": options.find_max,
+        "--reach": options.reach,
+        "--method": options.method,
+        "--body": options.body,
+        "--requests": options.requests,
+        "--connections": options.connections,
+        "--peers": options.peers,
+        "--processes": options.processes > 1,
+    }
+    for name, value in beside.items():
+        if value:
+            raise CommandError(
+                f"--scenario and {name} exclude each other: its users send when the answer to the last is there"
+            )
+    if (options.p99.keys() | options.errors.keys()) - {""}:
+        raise CommandError("--p99 and --errors of --scenario are for each of its requests, and have no class in front")
+    settings = {"scenario": options.scenario or "", "users": f"{options.users:,}, each waits for its answers"}
+    settings["for"] = format_duration(options.duration or LOAD_SECONDS)
+    if options.warm_up:
+        settings["warm-up"] = format_duration(options.warm_up)
+    settings["timeout"] = format_duration(options.timeout)
+    for name, thresholds, text_of in (
+        ("p99 at most", options.p99, format_duration),
+        ("errors at most", options.errors, _percent),
+    ):
+        if "" in thresholds:
+            settings[name] = text_of(thresholds[""])
     return settings
 
 

@@ -14,12 +14,15 @@ from __future__ import annotations
 
 import asyncio
 import multiprocessing
+import sys
 import threading
 from contextlib import suppress
+from multiprocessing import resource_tracker
 from typing import TYPE_CHECKING, Any, Final
 
 from ratelimited_executor.cli.bench.open_load import Live
 from ratelimited_executor.cli.exits import CommandError
+from ratelimited_executor.cli.stopping import signals_held
 from ratelimited_executor.load.figures import Figures
 
 if TYPE_CHECKING:
@@ -65,10 +68,13 @@ class ShareProcesses:
         self._gone: set[int] = set()  # ranks of those that have ended
         self._change = asyncio.Event()
         context = multiprocessing.get_context("spawn")
+        if sys.platform != "win32":  # else it starts with the first process, and lets go of the signals that are held
+            resource_tracker.ensure_running()
         for rank in range(count):
             ours, theirs = context.Pipe()
             process = context.Process(target=share, args=(rank, theirs, *arguments(rank)), daemon=True)
-            process.start()
+            with signals_held():
+                process.start()
             theirs.close()
             self._processes.append(process)
             self._pipes.append(ours)

@@ -29,6 +29,7 @@ __all__ = [
     "function_sender",
     "is_in_threads",
     "kind_of",
+    "message_of",
     "outcome_of_status",
 ]
 
@@ -93,7 +94,7 @@ class CoroutineSender:
         except asyncio.CancelledError:
             raise  # the whole measurement is cancelled
         except (Exception, SystemExit, KeyboardInterrupt) as error:  # noqa: BLE001  # user code, which may raise anything
-            outcome = LoadOutcome(self._kind_of(error), _message_of(error))
+            outcome = LoadOutcome(self._kind_of(error), message_of(error))
         finally:
             self._limits.discard(limit)
         request.end(outcome)
@@ -105,7 +106,8 @@ class CoroutineSender:
                 limit.reschedule(self._loop.time())
 
 
-def _message_of(error: BaseException) -> str:
+def message_of(error: BaseException) -> str:
+    """Return the message of an error; empty if it cannot be had."""
     try:
         return str(error)
     except Exception:  # noqa: BLE001  # code of the user

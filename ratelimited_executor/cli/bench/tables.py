@@ -31,11 +31,12 @@ class TextTable(NamedTuple):
 def tables_of(measurement: Measurement) -> list[TextTable]:
     """Return the tables of a measurement: durations, other figures, and phases, classes and participants if several."""
     figures = measurement.figures
-    tables = [_durations(figures), _requests(figures)]
+    is_open = "users" not in measurement.settings  # else there is no rate to be kept
+    tables = [_durations(figures, is_open=is_open), _requests(figures, is_open=is_open)]
     if len(figures.phases) > 1:
         tables.append(_phases(figures))
     if figures.classes:
-        tables += _classes(figures)
+        tables += _classes(figures)[: None if is_open else 1]
     if measurement.participants:
         tables.append(_participants(measurement.participants))
     return tables
@@ -46,19 +47,20 @@ def span(seconds: float) -> str:
     return format_duration(seconds) if seconds >= _SHOWN_SECONDS else "0"
 
 
-def _durations(figures: Figures) -> TextTable:
-    columns = (figures.response_times, figures.service_times, figures.lateness)
+def _durations(figures: Figures, *, is_open: bool) -> TextTable:
+    names = ("response time", "service time", "our lateness") if is_open else ("response time", "our lateness")
+    every = (figures.response_times, figures.service_times, figures.lateness)
+    columns = every if is_open else (every[0], every[2])  # without a due time, both are the same
     rows = [[name, *(span(each.quantile(share)) for each in columns)] for name, share in SHARES]
     rows.append(["max", *(span(each.most) for each in columns)])
     rows.append(["mean", *(span(each.mean) for each in columns)])
-    return TextTable("Durations", ("durations", "response time", "service time", "our lateness"), rows)
+    return TextTable("Durations", ("durations", *names), rows)
 
 
-def _requests(figures: Figures) -> TextTable:
+def _requests(figures: Figures, *, is_open: bool) -> TextTable:
     rows = [
         ("requests", f"{figures.count:,} in {format_duration(figures.seconds)}"),
-        ("target rate", f"{figures.asked_rate:,.1f}/s"),
-        ("sent within that time", f"{figures.sent_share * figures.asked_rate:,.1f}/s ({figures.sent_share:.1%})"),
+        *_rates(figures, is_open=is_open),
         ("throughput without errors", f"{figures.answered_rate:,.1f}/s"),
         (ERRORS, f"{figures.error_count:,} ({100 * figures.error_share:.3g} %)"),
         *((f"  {visible(kind)}", f"{count:,}") for kind, count in figures.errors.items()),
@@ -71,6 +73,13 @@ def _requests(figures: Figures) -> TextTable:
     waited = f", waited for one {figures.cpu_wait_share:.0%} of the time" if figures.cpu_wait_share >= 0.01 else ""
     rows.append(("CPU of this process", f"{figures.cpu_share:.0%} of a core{waited}"))
     return TextTable("Requests", (), rows)
+
+
+def _rates(figures: Figures, *, is_open: bool) -> list[tuple[str, str]]:
+    if not is_open:
+        return [("sent", f"{figures.asked_rate:,.1f}/s")]
+    sent = f"{figures.sent_share * figures.asked_rate:,.1f}/s ({figures.sent_share:.1%})"
+    return [("target rate", f"{figures.asked_rate:,.1f}/s"), ("sent within that time", sent)]
 
 
 def _phases(figures: Figures) -> TextTable:

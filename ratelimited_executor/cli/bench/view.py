@@ -195,13 +195,23 @@ def found_text(found: Found) -> Text:
         )
     if found.reason is not None:
         text += f". The search ended early: {found.reason}"
-    elif found.held is not None:
-        text += (
-            ". All trials of both agree"
-            if found.is_sure
-            else ". The trials do not agree: the limit is close to these rates"
+    return Text(f"{text}.{_range_text(found)}", style="bold")
+
+
+def _range_text(found: Found) -> str:
+    """Return between which rates the limit lies, as far as all trials agree; empty if nothing was held."""
+    if found.held is None:
+        return ""
+    if found.above is not None and found.below is not None:
+        return (
+            f" The limit is between {found.above:g}/s and {found.below:g}/s: every trial up to the first held, and none from "
+            "the second on."
         )
-    return Text(f"{text}.", style="bold")
+    if found.above is not None:
+        return f" The limit is above {found.above:g}/s: every trial up to that held."
+    if found.below is not None:
+        return f" The limit is below {found.below:g}/s: no trial from that on held."
+    return " The trials do not agree: make them longer by --every."
 
 
 def _of(votes: tuple[int, int]) -> str:

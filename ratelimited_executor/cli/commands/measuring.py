@@ -110,6 +110,12 @@ class _TargetOrCommand(click.Group):
 @click.option(
     "--timeout", type=Duration(0.001, 3600), default="30s", show_default=True, help="The timeout of a request."
 )
+@click.option(
+    "--scenario", metavar="FUNCTION",
+    help="Play users in place of a rate: module:function or file.py:function, an async function of a client, which each user "
+    "has for itself. It is called again when it returns.",
+)  # fmt: skip
+@click.option("--users", type=click.IntRange(1, 100_000), metavar="N", help="How many users --scenario has.")
 @click.option("--find-max", is_flag=True, help="Find the highest rate that meets --p99 and --errors.")
 @click.option(
     "--p99", multiple=True, callback=_durations, metavar="[CLASS=]DURATION",
@@ -141,7 +147,10 @@ class _TargetOrCommand(click.Group):
 @click.option(
     "--expect", type=click.IntRange(2, 1000), metavar="N", help="The number of processes that share the load."
 )
-@click.option("--uvloop", is_flag=True, help="Run on uvloop (extra uvloop).")
+@click.option(
+    "--uvloop/--no-uvloop", default=None,
+    help="Run on uvloop (extra uvloop), or on asyncio's event loop. By default uvloop if installed, for a URL.",
+)  # fmt: skip
 @click.option("-q", "--quiet", is_flag=True, help="Show no progress, only the tables.")
 def bench(targets: tuple[str, ...], **options: Any) -> None:
     """Measure a service with an open load: requests start at their due times, whether or not earlier ones have ended (extra load).
@@ -153,6 +162,7 @@ def bench(targets: tuple[str, ...], **options: Any) -> None:
     load is missing; 2 bad usage; 130 interrupted.
     """
     from ratelimited_executor.cli.bench.command import run_bench  # noqa: PLC0415  # aiohttp loads here
+    from ratelimited_executor.cli.bench.inputs import uses_uvloop  # noqa: PLC0415  # other commands do without
     from ratelimited_executor.cli.bench.options import BenchOptions  # noqa: PLC0415  # other commands do without
 
     with errors_as_usage():
@@ -160,8 +170,9 @@ def bench(targets: tuple[str, ...], **options: Any) -> None:
             raise CommandError(f"{targets[0]} comes right after bench, before any option: bench {targets[0]} --help")
         if len(targets) > 1:
             raise CommandError(f"one TARGET is measured at a time, got {len(targets)}")
-        with asyncio.Runner(loop_factory=loop_factory(options["uvloop"])) as runner:
-            status = run_bench(BenchOptions(target=targets[0], **options), runner)
+        given = BenchOptions(target=targets[0], **options)
+        with asyncio.Runner(loop_factory=loop_factory(uses_uvloop(given))) as runner:
+            status = run_bench(given, runner)
     sys.exit(status)
 
 

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import count
 
 from aiohttp import web
 
@@ -22,6 +23,7 @@ class Service:
 
     url: str = ""
     seen: list[tuple[str, str, str, str | None]] = field(default_factory=list)
+    names: Iterator[int] = field(default_factory=count)
     frozen_from: float | None = None
     is_over: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -43,6 +45,15 @@ class Service:
     async def echo(self, request: web.Request) -> web.Response:
         self.seen.append((request.method, request.path_qs, await request.text(), request.headers.get("X-Test")))
         return web.Response()
+
+    async def login(self, request: web.Request) -> web.Response:
+        """Give each client that logs in another name, in a cookie."""
+        response = web.Response()
+        response.set_cookie("user", f"user-{next(self.names)}")
+        return response
+
+    async def basket(self, request: web.Request) -> web.Response:
+        return web.Response(text=request.cookies.get("user", "nobody"))
 
     async def picky(self, request: web.Request) -> web.Response:
         """Refuse all but JSON, with a reason that is long and has an escape sequence; on request compressed."""
@@ -77,6 +88,8 @@ def served() -> Iterator[Service]:
         app.router.add_route("*", "/cut", service.cut)
         app.router.add_route("*", "/picky", service.picky)
         app.router.add_route("*", "/echo/{rest:.*}", service.echo)
+        app.router.add_post("/login", service.login)
+        app.router.add_get("/basket/{number}", service.basket)
         app.router.add_get("/freezing", service.freezing)
         runner = web.AppRunner(app, access_log=None, shutdown_timeout=0)
         await runner.setup()

@@ -131,6 +131,23 @@ def test_every_request_is_sent_and_counted(place, service) -> None:
     assert "our lateness" in result.stdout
 
 
+@pytest.mark.parametrize(
+    ("is_installed", "options", "loop"),
+    [(True, [], "uvloop"), (True, ["--no-uvloop"], "asyncio"), (False, [], "asyncio")],
+)
+@real_time
+def test_url_is_loaded_on_uvloop_if_it_is_installed(place, service, monkeypatch, is_installed, options, loop) -> None:
+    """The settings name the loop that was used, which is the lighter one by default."""
+    if is_installed:
+        pytest.importorskip("uvloop")
+    else:
+        monkeypatch.setitem(sys.modules, "uvloop", None)
+    result, figures = measured(f"{service.url}/", "--rate", "100", "--for", "200ms", *options)
+
+    assert (20, 0) == (figures["count"], figures["error_share"])
+    assert f"loop {loop}" in result.output.splitlines()[0]
+
+
 @real_time
 def test_frozen_server_shows_in_the_p99_from_the_intended_start_alone(place, service) -> None:
     """While the server is frozen for 2 s, its four connections have four slow requests of 1,000; the others wait."""

@@ -9,8 +9,9 @@ import asyncio
 import gzip
 import socket
 import ssl
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+import sys
+from collections.abc import AsyncIterator, Iterator
+from contextlib import ExitStack, asynccontextmanager, contextmanager
 
 import pytest
 
@@ -167,6 +168,47 @@ async def test_errors_are_classified(client, answer, then, kind) -> None:
 
     assert {kind: 5} == figures.errors
     assert figures.response_times.most < 2
+
+
+@pytest.mark.parametrize(
+    ("answer", "then", "connections"),
+    [
+        ([b"HTTP/1.1 200 OK\r\nTransfer-Encoding: identity\r\nContent-Length: 2\r\n\r\nok"], "keep", 1),
+        ([b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nTransfer-", b"Encoding: Identity\r\n\r\n", b"ok"], "keep", 1),
+        ([b"HTTP/1.1 200 OK\r\nTransfer-Encoding: identity\r\n\r\nok"], "close", 5),
+        ([b"HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip\r\n\r\nok"], "close", 5),
+        ([b"HTTP/1.1 200 OK\nContent-Length: 2\n\nok"], "keep", 1),
+        ([b"HTTP/1.1 200 OK\nServer: old\n\n", b"ok"], "close", 5),
+        ([b"HTTP/1.1 200 OK\r\nX: " + 70_000 * b"a" + b"\r\nContent-Length: 2\r\n\r\nok"], "keep", 1),
+        ([b"HTTP/1.1 200 OK\r\n" + 20_000 * b"X: y\r\n" + b"\r\nok"], "close", 5),
+    ],
+    ids=["identity", "identity in pieces", "identity to the end", "gzip to the end", "LF", "LF to the end", "long line", "many lines"],
+)  # fmt: skip
+async def test_response_of_an_unusual_server_is_read(answer, then, connections) -> None:
+    """The coding that stands for none, lines without a carriage return, and heads longer than a buffer are answers."""
+    async with ScriptedServer(*answer, then=then).running() as server:
+        figures = await figures_of("own", RequestTemplate(url=server.url), connections=1)
+
+    assert ({}, {200: 5}, 10) == (figures.errors, figures.statuses, figures.received)
+    assert connections == server.connection_count
+
+
+@pytest.mark.parametrize(
+    ("answer", "then", "kind"),
+    [
+        ([b"HTTP/1.1 200 OK\r\nX: " + 2_000_000 * b"a"], "keep", "malformed response"),
+        ([b"HTTP/1.1 200 OK\r\nX: " + 70_000 * b"a" + b"\r\nContent-Length: 9\r\n\r\nok"], "close", "connection broken"),
+        ([b"HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip, chunked\r\n\r\n9\r\nok"], "close", "connection broken"),
+        ([b"HTTP/1.1 200 OK\r\nTransfer-Encoding: identity\r\nContent-Length: two\r\n\r\n"], "keep", "malformed response"),
+    ],
+    ids=["endless head", "long line", "last chunk missing", "no number"],
+)  # fmt: skip
+async def test_response_of_an_unusual_server_may_be_broken(answer, then, kind) -> None:
+    """What is read leniently is no answer if its end is missing, and a head may have a megabyte."""
+    async with ScriptedServer(*answer, then=then).running() as server:
+        figures = await figures_of("own", RequestTemplate(url=server.url), timeout=5)
+
+    assert {kind: 5} == figures.errors
 
 
 async def test_broken_chunk_is_malformed() -> None:
@@ -340,6 +382,41 @@ async def test_connections_that_are_opened_share_a_look_up(monkeypatch) -> None:
         given_up = await figures_of("own", RequestTemplate(url=url), rate=25, count=10, timeout=0.2)
     assert len(counts) == 2
     assert 0 < given_up.error_count < 10
+
+
+@contextmanager
+def dead_address(port: int, *, is_silent: bool) -> Iterator[str]:
+    """Yield a second address of this machine at which connections are refused, or never accepted."""
+    if not is_silent:
+        yield "127.0.0.2"
+        return
+    with ExitStack() as stack:
+        listening = stack.enter_context(socket.create_server(("127.0.0.2", port), backlog=0))
+        for _ in range(3):  # the queue is full
+            waiting = stack.enter_context(socket.socket())
+            waiting.setblocking(False)
+            waiting.connect_ex(listening.getsockname())
+        yield "127.0.0.2"
+
+
+@pytest.mark.skipif(
+    sys.platform != "linux", reason="only Linux has all of 127.0.0.0/8, and drops what a full queue has no place for"
+)
+@pytest.mark.parametrize("is_silent", [False, True], ids=["refused", "silent"])
+async def test_dead_address_costs_a_wait_once(monkeypatch, is_silent) -> None:
+    """Of two addresses one is dead: each connection reaches the other one, and only the first may wait for it."""
+    async with ScriptedServer(OK, then="close").running() as server:
+        port = int(server.url.split(":")[2].strip("/"))
+        with dead_address(port, is_silent=is_silent) as dead:
+
+            async def look_up(*args, **options):
+                return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (host, port)) for host in (dead, "127.0.0.1")]
+
+            monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", look_up)
+            figures = await figures_of("own", RequestTemplate(url=f"http://two.example:{port}/"), rate=20, count=20)
+
+    assert ({}, {200: 20}, 20) == (figures.errors, figures.statuses, server.connection_count)
+    assert figures.response_times.quantile(0.9) < 0.9  # one of twenty waits for a second
 
 
 @both

@@ -209,6 +209,34 @@ async def test_checkpoints_add_up_to_the_figures_and_delay_no_start(virtual_loop
     assert figures.lateness.most < 1e-5
 
 
+async def test_late_requests_start_in_stretches_between_which_responses_are_read(virtual_loop, virtual_clock) -> None:
+    """A tool that is behind lets earlier requests end before it starts all that are late."""
+    starts_before_first_end = []
+    starts = []
+
+    async def send(arrival: Arrival) -> LoadOutcome:
+        starts.append(arrival.number)
+        if arrival.number == 10:
+            virtual_clock.block(1)
+        await asyncio.sleep(0)
+        starts_before_first_end.append(len(starts))
+        return LoadOutcome()
+
+    figures = await load(send, constant(1000, 2), connections=2000).play(Stop())
+
+    assert (2000, [*range(2000)]) == (figures.count, starts)
+    assert max(later - number for number, later in enumerate(starts_before_first_end)) < 200
+
+
+async def test_share_without_a_request_ends_at_once(virtual_loop) -> None:
+    """The second of two participants has nothing to send of a load of one request."""
+    begin = virtual_loop.time()
+    figures = await load(Service(), constant(1, 1), participants=2, rank=1).play(Stop())
+
+    assert (0, 1) == (figures.count, figures.seconds)
+    assert virtual_loop.time() - begin < 1
+
+
 async def test_poisson_arrivals_start_when_drawn(virtual_loop) -> None:
     """Requests start at the drawn times, whose gaps all differ."""
     service = Service()

@@ -74,14 +74,24 @@ async def test_terminal_gets_a_table_of_eighty_columns(virtual_loop) -> None:
     ("found", "text"),
     [
         (
-            Found(held=500, held_votes=(3, 3), failed=525, failed_votes=(1, 1), trial_count=9),
+            Found(held=500, held_votes=(3, 3), failed=525, failed_votes=(1, 1), trial_count=9, above=500, below=525),
             "The highest rate held is 500/s, in 3 of 3 trials; 525/s was not held, in 1 of 1 trial. "
-            "All trials of both agree.",
+            "The limit is between 500/s and 525/s: every trial up to the first held, and none from the second on.",
+        ),
+        (
+            Found(held=500, held_votes=(2, 3), failed=None, failed_votes=(0, 0), trial_count=9, above=400),
+            "The highest rate held is 500/s, in 2 of 3 trials; it was the highest that was tried. "
+            "The limit is above 400/s: every trial up to that held.",
+        ),
+        (
+            Found(held=500, held_votes=(2, 3), failed=525, failed_votes=(2, 2), trial_count=9, below=525, reason="x"),
+            "The highest rate held is 500/s, in 2 of 3 trials; 525/s was not held, in 2 of 2 trials. The search ended early: "
+            "x. The limit is below 525/s: no trial from that on held.",
         ),
         (
             Found(held=500, held_votes=(2, 3), failed=None, failed_votes=(0, 0), trial_count=9),
             "The highest rate held is 500/s, in 2 of 3 trials; it was the highest that was tried. "
-            "The trials do not agree: the limit is close to these rates.",
+            "The trials do not agree: make them longer by --every.",
         ),
         (
             Found(held=None, held_votes=(0, 0), failed=2, failed_votes=(2, 2), trial_count=9),
