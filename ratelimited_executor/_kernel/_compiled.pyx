@@ -336,6 +336,7 @@ bodies = {
     "in_due_order": in_due_order,
     "late_waits": late_waits,
     "mixed": mixed,
+    "pass_by_queue": pass_by_queue,
     "pass_jobs": pass_jobs,
     "random_times": random_times,
 }

@@ -457,6 +457,11 @@ cdef double next_instant(QueueFields self, double now) except? -1:
 # The question.
 
 def poll(QueueFields self, double now, long long limit):
+    return answer(self, now, limit)
+
+
+cdef object answer(QueueFields self, double now, long long limit):
+    """Take what starts at loop time ``now``: ``PlainQueue.poll``."""
     cdef object found = None
     cdef bint is_changed = self.is_changed
     self.is_changed = False

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ratelimited_executor._kernel.pacing import Pacing
 from ratelimited_executor.simulation.arrivals import Poisson
 from ratelimited_executor.simulation.distributions import Exponential
 from ratelimited_executor.simulation.shortcut.rules import NoShortcutError, Survey
@@ -47,7 +48,10 @@ def expected_wait(scenario: Scenario) -> tuple[str, float] | None:
         if type(arrivals) is not Poisson or type(job.duration) is not Exponential:
             return None
         workers = executor.max_concurrency
-        if not workers or not executor._engine.queue.is_unlimited:  # type: ignore[union-attr]  # it has started
+        queue = executor._engine.queue  # type: ignore[union-attr]  # it has started
+        if not workers or not queue.is_unlimited or queue.pacing is not Pacing.ON_TIME:
+            return None
+        if job._failures and executor in sim.retries:
             return None
         load = arrivals._rate * job.duration.mean
         if load >= workers:

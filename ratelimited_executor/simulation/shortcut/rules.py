@@ -1,9 +1,9 @@
 """Which scenarios the shortcut computes exactly: it sets a scenario up, and keeps what is to arrive.
 
-The rules: executors with ``max_concurrency``, a single rate, or both, with ``Pacing.ON_TIME``; kinds of jobs with drawn,
-constant or recorded durations and a fraction that fails, each at one executor; arrivals and batches, with priorities.
-Whatever else a scenario asks for is refused by its name: keys with limits, retries of jobs that fail, populations and
-their outages, cycles, followers, functions of the scenario's own, fleets, and settings that change.
+The rules: executors with ``max_concurrency``, a single rate, or both, of any pacing, and with retries; kinds of jobs with
+drawn, constant or recorded durations and a fraction that fails, each at one executor; arrivals and batches, with priorities.
+Whatever else a scenario asks for is refused by its name: keys with limits, populations and their outages, cycles,
+followers, functions of the scenario's own, fleets, and settings that change.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from ratelimited_executor._core.permits.exact import ExactGrid
-from ratelimited_executor._kernel.pacing import Pacing
+from ratelimited_executor._core.repeat.retries import Retry
 from ratelimited_executor._kernel.records import TaskClass
 from ratelimited_executor.simulation.jobs import Job
 from ratelimited_executor.simulation.simulation import Nodes, Simulation
@@ -69,6 +69,7 @@ class Survey(Simulation):
 
     Attributes:
         planned: all jobs that are to arrive, in the order in which they were set up.
+        retries: how jobs are retried, by executor.
 
     Raises:
         NoShortcutError: by any method that the shortcut does not compute.
@@ -77,7 +78,7 @@ class Survey(Simulation):
     def __init__(self, *, seed: int, interval: float) -> None:
         super().__init__(seed=seed, interval=interval)
         self.planned: Final[list[Planned]] = []
-        self._retrying: set[RateLimitedExecutor] = set()
+        self.retries: Final[dict[RateLimitedExecutor, Retry]] = {}
 
     def set_up(self, scenario: Scenario) -> None:
         """Let a scenario set up the world, and check what it did."""
@@ -97,10 +98,11 @@ class Survey(Simulation):
         for option in options.keys() - _OPTIONS:
             if options[option] is not None:
                 raise NoShortcutError(f"executor {name} {_WORDS.get(option, f'has {option}')}")
-        if options.get("pacing") is not Pacing.ON_TIME:
-            raise NoShortcutError(f"executor {name} spreads its jobs: the shortcut is for pacing on time")
-        if options.get("retry") is not None:
-            self._retrying.add(made)
+        retry = options.get("retry")
+        if retry is not None:
+            if type(retry) is not Retry or not isinstance(retry.on, (tuple, type)):
+                raise NoShortcutError(f"executor {name} has a function that decides on retries")
+            self.retries[made] = retry
         return made
 
     def _check_executor(self, source: ArrivalSource) -> None:
@@ -116,6 +118,7 @@ class Survey(Simulation):
 
     def _check_jobs(self) -> None:
         homes: dict[Job, RateLimitedExecutor] = {}
+        retrying: set[RateLimitedExecutor] = set()
         for each in self.planned:
             job = each.job
             if homes.setdefault(job, each.executor) is not each.executor:
@@ -124,8 +127,10 @@ class Survey(Simulation):
                 raise NoShortcutError(f"the ends of {job.name} have consequences")
             if job._fails is not None:
                 raise NoShortcutError(f"the failures of {job.name} depend on more than chance")
-            if job._failures and each.executor in self._retrying:
-                raise NoShortcutError(f"jobs of {job.name} fail, and are tried again")
+            if job._failures and each.executor in self.retries:
+                retrying.add(each.executor)
+        if len(retrying) > 1:  # they draw their pauses from one stream, in the order of all failures
+            raise NoShortcutError("jobs that fail are tried again at two executors")
 
     # What arrives.
 

@@ -1,0 +1,232 @@
+"""Computes when each job of one executor starts by asking the executor's own queue, without its tasks, timers and callbacks.
+
+The queue decides, as in production: every pacing, rank and rate, and jobs that fail and are tried again. This module hands
+it the jobs as they arrive, minute by minute, and keeps the time: of ends, hand-overs and wake-ups, in the order in which an
+executor and the loop of a simulation have them.
+
+Order at one instant: what was planned first happens first, and a wake-up of the queue after all of that; but if the end of a
+job frees the only place, the queue is asked at once.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from array import array
+from bisect import bisect_left
+from itertools import count
+from typing import TYPE_CHECKING, Any, Final
+
+from ratelimited_executor._kernel.admission import UNLIMITED
+from ratelimited_executor._kernel.choice import two_bodies
+from ratelimited_executor._kernel.sizes import START_COUNT_MAX
+from ratelimited_executor.simulation.feeds import CHUNK_SECONDS
+from ratelimited_executor.simulation.shortcut.passing import Attempts, Counted, Passed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from ratelimited_executor._core.queue.queue import TaskQueue
+    from ratelimited_executor._kernel.batches import BatchSource
+    from ratelimited_executor.simulation.shortcut.passing import Inflow
+
+__all__ = ["pass_by_queue"]
+
+_Event = tuple[float, int, int, int, bool]
+"""Time, number among equal times, inflow, and of an end the index of the job and True if it fails; index -1 for a hand-over."""
+
+
+@two_bodies
+def pass_by_queue(
+    inflows: Sequence[Inflow],
+    workers: float,
+    queue: TaskQueue,
+    pause: Callable[[int], float | None],
+    due_count: Callable[[float], int],
+    moments: array[float],
+    is_step: bytearray,
+    taking: Mapping[int, Sequence[int]],
+    meter_count: int,
+) -> Passed:
+    """Compute all starts up to the last moment.
+
+    Args:
+        inflows: the jobs.
+        workers: how many run at once; infinity for no limit.
+        queue: the queue of the executor, empty.
+        pause: returns the seconds before another attempt, by the number of those that have failed; None if there is none.
+        due_count: counts the jobs in the queue that are due at a time.
+        moments: when something is counted, rising, in seconds since the start.
+        is_step: for each moment, 1 if a step ends there.
+        taking: the meters whose values are taken out at a moment, by its number.
+        meter_count: the number of meters.
+    """
+    return _Queued(inflows, workers, queue, pause, meter_count).run(due_count, moments, is_step, taking)
+
+
+class _Queued:
+    def __init__(
+        self,
+        inflows: Sequence[Inflow],
+        workers: float,
+        queue: TaskQueue,
+        pause: Callable[[int], float | None],
+        meter_count: int,
+    ) -> None:
+        self._inflows = inflows
+        self._workers = workers
+        self._queue: Any = queue
+        self._pause = pause
+        self._meters = [Counted() for _ in range(meter_count)]
+        self._events: list[_Event] = []
+        self._numbers = count()
+        self._attempts: list[tuple[array[Any], ...]] = [tuple(map(array, "qddd")) for _ in inflows]
+        self._chunks = [0] * len(inflows)  # minutes handed over
+        self._failures: dict[tuple[int, int], int] = {}  # failed attempts of jobs that are tried again
+        self._wake = math.inf
+        self._is_full = False  # True if the queue was last asked without a free worker
+        self._running = self._started = self._retried = self._done = self._failed = 0
+        self._running_seconds = self._seen_at = 0.0
+        queue._is_single = True  # each start is told, as in a simulation
+
+    def run(
+        self,
+        due_count: Callable[[float], int],
+        moments: array[float],
+        is_step: bytearray,
+        taking: Mapping[int, Sequence[int]],
+    ) -> Passed:
+        passed = Passed()
+        for number in sorted(range(len(self._inflows)), key=lambda number: self._inflows[number].is_feed):
+            self._hand_over(0.0, number)  # batches come first, in setup()
+        for number, moment in enumerate(moments):
+            self._pass_until(moment)
+            passed.started.append(self._started)
+            passed.retried.append(self._retried)
+            passed.done.append(self._done)
+            passed.failed.append(self._failed)
+            passed.running.append(self._running)
+            passed.depth.append(due_count(moment))
+            passed.running_seconds.append(self._running_seconds + self._running * (moment - self._seen_at))
+            for meter in self._meters if is_step[number] else ():
+                meter.end_step()
+            for index in taking.get(number, ()):
+                passed.taken.append((number, index, self._meters[index].take()))
+        for inflow, columns in zip(self._inflows, self._attempts, strict=True):
+            inflow.attempts = Attempts(*columns)
+        return passed
+
+    def _pass_until(self, moment: float) -> None:
+        events, now = self._events, self._seen_at
+        while True:
+            at = events[0][0] if events else math.inf
+            is_wake = self._wake < at
+            if is_wake:
+                at = self._wake
+            if at > moment:
+                return
+            now = max(now, at)
+            if is_wake:
+                self._wake = -math.inf  # what is armed meanwhile is part of the answer
+                self._wake = self._ask(now)
+                continue
+            _, _, inflow, index, is_failed = heapq.heappop(events)
+            if index < 0:
+                self._hand_over(now, inflow)
+            else:
+                self._end(now, inflow, index, is_failed=is_failed)
+
+    # What arrives.
+
+    def _hand_over(self, now: float, number: int) -> None:
+        """Hand over the jobs of a minute, or of a batch; those due in the running interval separately."""
+        inflow, chunk = self._inflows[number], self._chunks[number]
+        self._chunks[number] = chunk + 1
+        first, stop = inflow.counts[chunk - 1] if chunk else 0, inflow.counts[chunk]
+        if stop > first:
+            self._enter(now)
+            split = bisect_left(inflow.dues, self._queue.interval_end, first, stop)
+            for begin, end in ((first, split), (split, stop)):
+                if begin < end:
+                    self._add(inflow.part(number, begin, end))
+        if chunk + 1 < len(inflow.counts):
+            heapq.heappush(self._events, ((chunk + 1) * CHUNK_SECONDS, next(self._numbers), number, -1, False))
+
+    def _add(self, source: BatchSource) -> None:
+        queue, due = self._queue, source.first
+        queue.add_batch(source, joined=due < queue.interval_end)
+        queue.is_changed = True
+        if due >= queue.end:
+            due = min(queue.on_time.opening_time(), queue.spread.next_start(), due)
+        self._wake = min(self._wake, due)
+
+    def _enter(self, now: float) -> None:
+        """Begin the interval of an instant."""
+        if now >= self._queue.end:
+            self._queue.enter(now, self._queue.timeline.to_epoch(now))
+
+    # Starts and ends.
+
+    def _ask(self, now: float) -> float:
+        """Start what the queue has to start now; return when to ask again. This is ``Engine.run``."""
+        queue = self._queue
+        self._enter(now)
+        self._is_full = False
+        queue.is_changed = True
+        for _ in range(START_COUNT_MAX):
+            room = UNLIMITED if self._workers == math.inf else int(self._running < self._workers)
+            taken = queue.poll(now, room)
+            if taken is not None:
+                self._start(now, *taken)
+                if queue.counts_effects:
+                    queue.take_effect(now)
+            elif queue.wake_at > -math.inf:
+                self._is_full = not room
+                return now if queue.is_changed else max(now, queue.wake_at)
+        return now
+
+    def _start(self, now: float, source: BatchSource, position: int) -> None:
+        number, index, due = source.owner, source.indexes[position], source.due_of(position)
+        inflow = self._inflows[number]
+        self._note_running(now)
+        self._running += 1
+        self._started += 1
+        for meter in inflow.waits:
+            self._meters[meter].step.append(now - due)
+        if attempt := self._failures.get((number, index), 0):
+            luck, seconds = inflow.drawn_again(index, attempt)
+        else:
+            inflow.starts[index] = now
+            luck, seconds = inflow.lucks[index], inflow.seconds[index]
+        for column, value in zip(self._attempts[number], (index, due, now, seconds), strict=True):
+            column.append(value)
+        self._meters[inflow.executions].step.append(seconds)
+        heapq.heappush(self._events, (now + seconds, next(self._numbers), number, index, luck < inflow.failures))
+
+    def _end(self, now: float, number: int, index: int, *, is_failed: bool) -> None:
+        self._note_running(now)
+        self._running -= 1
+        if not is_failed:
+            self._done += 1
+        elif not self._try_again(now, number, index):
+            self._failed += 1
+        if self._is_full:
+            self._queue.is_changed = True
+            self._wake = -math.inf
+
+    def _try_again(self, now: float, number: int, index: int) -> bool:
+        """Let a failed job wait for another attempt, as ``Retries.again`` does; return False if there is none."""
+        job = number, index
+        failures = self._failures.pop(job, 0) + 1
+        pause = self._pause(failures)
+        if pause is None:
+            return False
+        self._failures[job] = failures
+        self._retried += 1
+        self._enter(now)
+        self._add(self._inflows[number].again(number, index, now + pause))
+        return True
+
+    def _note_running(self, now: float) -> None:
+        self._running_seconds += self._running * (now - self._seen_at)
+        self._seen_at = now
