@@ -143,20 +143,24 @@ cdef double next_opening(CalendarFields self) except? -1:
 cdef bint pull(QueueFields self, double now) except -1:
     """Make the due tasks ready: ``PlainQueue._pull``."""
     cdef CalendarFields on_time = self.on_time, spread = self.spread
-    cdef double steps = PULL_STEPS
+    cdef double steps = PULL_STEPS, begin = INF
     if self.is_halted or self.rekeying or PyObject_Length(self.chores):
         return self._pull(now)
     if self._opening_at <= now and note_opening(self) <= now:
         return self._pull(now)
-    if not self.is_unlimited and spread.opened_count + self.later_count > 0:
-        return self._pull(now)
     self._pulled_at = now
+    if not self.is_unlimited and spread.groups and not active_of(on_time.ready) and not active_of(spread.ready):
+        begin = min(next_spread_due(self), next_due(on_time))  # ``PlainQueue._next_begin``
     if on_time.groups:
         steps = pull_due(on_time, seen_until(self.timeline, now), steps)
     if spread.groups:
         steps = pull_due(spread, self.interval_end if self.early else now - self.phase_seconds, steps)
     self._is_sorting = self._is_bursty and steps <= 0
     self.is_dense = False
+    if not self.is_unlimited and spread.opened_count + self.later_count > 0:
+        self.is_dense = is_dense(self, now) or (bool(self.passing) and self._is_passing())
+        if self.is_dense and begin <= now:
+            (<AdmissionFields>self.admission).permits.begin_at(self.timeline.to_ns(begin))
     (<AdmissionFields>self.admission).count = 0
     return steps > 0 and not PyObject_Length(self.chores)
 

@@ -322,6 +322,7 @@ cdef bint is_dense(QueueFields self, double now) except -1:
     cdef AdmissionFields admission = self.admission
     cdef Py_ssize_t waiting = (<CalendarFields>self.on_time).opened_count + (<CalendarFields>self.spread).opened_count
     cdef double since = now if admission.count else admission.next_at
+    cdef long long count
     waiting += self.later_count + self._later_on_time_count
     if waiting <= 1:
         return False
@@ -329,7 +330,8 @@ cdef bint is_dense(QueueFields self, double now) except -1:
         return False
     if waiting > (self.interval_end - now) * admission.per_second + admission.usable_max + MARGIN_COUNT:
         return True
-    return self._is_dense(now)
+    count = permits_until(self, now)
+    return self._is_dense(now) if count < 0 else waiting > count
 
 
 cdef bint admit(QueueFields self, CalendarFields calendar, object source, object item, double now) except -1:
@@ -431,6 +433,12 @@ cdef double next_on_time(QueueFields self, double now, bint is_ready) except? -1
     return min(due, permit)
 
 
+cdef inline double next_spread_due(QueueFields self) except? -1:
+    """Return when the next task to be spread is read as due: ``PlainQueue._next_spread_due``."""
+    cdef double due = next_due(self.spread)
+    return (due + self.phase_seconds) * ROUND_UP if self.phase_seconds else due
+
+
 cdef double next_instant(QueueFields self, double now) except? -1:
     """Return the loop time of the next start instant: ``PlainQueue._next_instant``."""
     cdef CalendarFields on_time = self.on_time, spread = self.spread
@@ -443,9 +451,7 @@ cdef double next_instant(QueueFields self, double now) except? -1:
     if is_spread_ready and instant > self.interval_end:
         instant = self.interval_end
     planned = now if self.is_dense or self.pacing is ON_TIME else (<PlanFields>self.plan).next_at
-    spread_due = now if is_spread_ready else next_due(spread)
-    if self.phase_seconds and not is_spread_ready:
-        spread_due = (spread_due + self.phase_seconds) * ROUND_UP
+    spread_due = now if is_spread_ready else next_spread_due(self)
     if self.early and not is_spread_ready and spread_due < INF:
         spread_due = self.interval_end
     permit = next_time(self, now) if not self.is_unlimited and (is_ready or is_spread_ready) else now

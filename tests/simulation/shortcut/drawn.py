@@ -2,10 +2,11 @@
 
 import random
 
-from ratelimited_executor import Pacing
+from ratelimited_executor import Pacing, Retry
 from ratelimited_executor.simulation import (
     Daily,
     Exponential,
+    JobFailedError,
     LogNormal,
     Objective,
     Percentiles,
@@ -35,7 +36,12 @@ class Drawn(Scenario):
         options = {} if workers is None else {"max_concurrency": workers, "worker_price": pick([0, 0.37])}
         if chance.random() < 0.4:
             options["rate"] = pick([0.5, 1, 2.5, "90/min", 7, 100])
-        executor = sim.executor(f"executor {number}", pacing=Pacing.ON_TIME, **options)
+        if number == 0 and chance.random() < 0.5:
+            retry = pick([2, 3, 5]), pick(["100ms", 1, 30])
+            options["retry"] = Retry(retry[0], base=retry[1], on=JobFailedError)
+        if chance.random() < 0.5:
+            options["pacing"] = Pacing.ON_TIME
+        executor = sim.executor(f"executor {number}", **options)
         for kind in range(pick([1, 1, 2, 3])):
             mean = pick([0.5, 2.0, 4.0])
             duration = pick(
