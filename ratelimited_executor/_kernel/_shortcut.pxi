@@ -529,7 +529,7 @@ def pass_by_queue(inflows, double workers, queue, pause, due_count, moments, is_
             passed.taken.append((number, index, (<Counted>self.meters[index]).take()))
     for number, inflow in enumerate(self.inflows):
         count = self.begun[number].size()
-        inflow.attempts = pure["Attempts"](
+        inflow.attempts = pure["AttemptColumns"](
             column_of(INTEGERS, self.begun[number].data(), count), column_of(DOUBLES, self.begun_due[number].data(), count),
             column_of(DOUBLES, self.begun_at[number].data(), count), column_of(DOUBLES, self.begun_for[number].data(), count),
         )

@@ -49,9 +49,8 @@ def expected_wait(scenario: Scenario) -> tuple[str, float] | None:
             return None
         workers = executor.max_concurrency
         queue = executor._engine.queue  # type: ignore[union-attr]  # it has started
-        if not workers or not queue.is_unlimited or queue.pacing is not Pacing.ON_TIME:
-            return None
-        if job._failures and executor in sim.retries:
+        is_plain = queue.is_unlimited and queue.pacing is Pacing.ON_TIME
+        if not workers or not is_plain or (job._failures and executor in sim.retries):
             return None
         load = arrivals._rate * job.duration.mean
         if load >= workers:

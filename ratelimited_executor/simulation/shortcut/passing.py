@@ -1,4 +1,4 @@
-"""Computes when each job of one executor starts: the rule of ``Pacing.ON_TIME`` without its tasks, timers and callbacks.
+"""Computes when each job of one executor starts where jobs are on time and tried once: without the executor's own queue.
 
 A job starts once it is due, a worker is free and there is a permit; of several, the one of the highest rank, and among equal
 ranks the one due first. Due jobs change only at due times, at ends, and at permits, so these are all that is visited.
@@ -31,11 +31,11 @@ if TYPE_CHECKING:
     from ratelimited_executor._core.histogram import DurationHistogram
     from ratelimited_executor.simulation.shortcut.columns import Columns
 
-__all__ = ["Attempts", "Counted", "Inflow", "Passed", "late_waits", "pass_jobs"]
+__all__ = ["AttemptColumns", "Counted", "Inflow", "Passed", "late_waits", "pass_jobs"]
 
 
 @used_there
-class Attempts:
+class AttemptColumns:
     """The attempts of an inflow's jobs, in the order in which they start.
 
     Args:
@@ -104,7 +104,7 @@ class Inflow:
     def forget(self) -> None:
         """Forget all starts."""
         self.starts = array("d", [math.inf]) * len(self.dues)
-        self.attempts = Attempts(range(len(self.dues)), self.dues, self.starts, self.seconds)
+        self.attempts = AttemptColumns(range(len(self.dues)), self.dues, self.starts, self.seconds)
 
     def part(self, number: int, first: int, stop: int) -> BatchSource:
         """Return jobs that are handed over together, for a queue; ``number`` is that of the inflow."""
@@ -312,6 +312,7 @@ class Counted:
         self._histogram = new_histogram()
 
     def end_step(self) -> None:
+        """End a step: its values are counted, once there are enough of them."""
         self._gathered += self.step
         self.step.clear()
         if len(self._gathered) > GATHER_COUNT:

@@ -15,13 +15,13 @@ import math
 from array import array
 from bisect import bisect_left
 from itertools import count
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from ratelimited_executor._kernel.admission import UNLIMITED
 from ratelimited_executor._kernel.choice import two_bodies
 from ratelimited_executor._kernel.sizes import START_COUNT_MAX
 from ratelimited_executor.simulation.feeds import CHUNK_SECONDS
-from ratelimited_executor.simulation.shortcut.passing import Attempts, Counted, Passed
+from ratelimited_executor.simulation.shortcut.passing import AttemptColumns, Counted, Passed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -113,7 +113,7 @@ class _Queued:
             for index in taking.get(number, ()):
                 passed.taken.append((number, index, self._meters[index].take()))
         for inflow, columns in zip(self._inflows, self._attempts, strict=True):
-            inflow.attempts = Attempts(*columns)
+            inflow.attempts = AttemptColumns(*columns)
         return passed
 
     def _pass_until(self, moment: float) -> None:

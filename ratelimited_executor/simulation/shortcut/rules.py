@@ -52,7 +52,7 @@ class Planned:
 
     executor: RateLimitedExecutor
     job: Job
-    rank: tuple[float, int]
+    rank: tuple[float, TaskClass]
     name: str
     feed: Feed | None = None
     keys: list[Any]
@@ -137,7 +137,7 @@ class Survey(Simulation):
     def _begin_feed(self, feed: Feed, executor: RateLimitedExecutor | Nodes, options: dict[str, Any]) -> None:
         job = self._kind_of(feed.job, executor, options)
         self._call_of(job, options)  # it notes the priority
-        rank = -feed.priority, int(TaskClass.OTHER)
+        rank = -feed.priority, TaskClass.OTHER
         name = f"jobs of {job.name} on {executor.name}"  # type: ignore[union-attr]  # no fleet passes _kind_of()
         self.planned.append(
             Planned(executor=executor, job=job, rank=rank, name=self._named(name), feed=feed, keys=[], dues=[])  # type: ignore[arg-type]  # as above
@@ -159,7 +159,7 @@ class Survey(Simulation):
         dues = [now] * len(every) if delays is None else [now + float(delay) for delay in delays]
         if len(dues) != len(every) or not all(now <= due < math.inf for due in dues):
             raise NoShortcutError(f"the delays of a batch of {job.name} are not in order")
-        rank = -options.get("priority", 0), int(TaskClass.IMMEDIATE if delays is None else TaskClass.OTHER)
+        rank = -options.get("priority", 0), TaskClass.IMMEDIATE if delays is None else TaskClass.OTHER
         name = f"jobs of a batch of {job.name}"
         work = self.stream(name)
         self.planned.append(

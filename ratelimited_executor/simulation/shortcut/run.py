@@ -8,7 +8,7 @@ from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from dataclasses import dataclass
 from functools import lru_cache, partial
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ratelimited_executor._kernel.pacing import Pacing
 from ratelimited_executor._runtime.repeat.retrying import pause_before_retry
@@ -141,7 +141,8 @@ class ShortRun:
                     [each for each in columns if each[0].executor is source.subject],
                     clock,
                     warm,
-                    survey.retries.get(source.subject),
+                    retry=survey.retries.get(source.subject),
+                    numbers=survey.loop.random,
                 )
                 for source in survey.sources
                 if source.kind == "executor"
@@ -221,6 +222,7 @@ class _Executor:
         clock: when something is counted.
         warm: the number of the moment at which the warm-up ends; -1 without one.
         retry: how its jobs are retried; None if they are not.
+        numbers: the random numbers of their pauses.
     """
 
     def __init__(
@@ -229,7 +231,9 @@ class _Executor:
         planned: list[tuple[Planned, Columns]],
         clock: _Clock,
         warm: int,
+        *,
         retry: Retry | None,
+        numbers: RandomNumbers,
     ) -> None:
         self.source = source
         self._clock = clock
@@ -252,7 +256,7 @@ class _Executor:
                 quantile=None if each.job.is_recorded else each.job._quantile,
             )
             self.inflows.append(RunInflow(each, columns, inflow, InflowKeys(each, columns)))
-        self.passed = self._pass(retry)
+        self.passed = self._pass(retry, numbers)
         meters.found = {(moment, meter): histogram for moment, meter, histogram in self.passed.taken}
         ends = [clock.moments[number] for number in clock.ends]
         accepted = [sum(each.columns.accepted_until(end) for each in self.inflows) for end in ends]
@@ -260,7 +264,7 @@ class _Executor:
         if any(self.counts(number).pending > JOBS_MAX for number in clock.ends):
             raise NoShortcutError("more jobs wait than an executor of a simulation may hold")
 
-    def _pass(self, retry: Retry | None) -> Passed:
+    def _pass(self, retry: Retry | None, numbers: RandomNumbers) -> Passed:
         clock, executor = self._clock, self.source.subject
         queue = executor._engine.queue
         workers = math.inf if executor.max_concurrency is None else float(executor.max_concurrency)
@@ -275,7 +279,7 @@ class _Executor:
             queue.set_permits(permits)
             for inflow in inflows:
                 inflow.forget()
-        pause = partial(_pause, retry, self.source.observer.observed.loop.random)
+        pause = partial(_pause, retry, numbers)
         return pass_by_queue(inflows, workers, queue, pause, self.source.observer.observed.due_count, *arguments)
 
     def _is_unsure(self) -> bool:
