@@ -32,6 +32,16 @@ def enter(QueueFields self, double now, double wall):
         (<object>self)._read_wall(now, wall, since)
 
 
+def begin_interval(QueueFields self, double now, Py_ssize_t late_count):
+    cdef PlanFields plan = self.plan
+    if self.ticks is not self.timeline:
+        pure["Intervals.begin_interval"](self, now, late_count)
+        return
+    self.last_tick, self.interval_end = (<CalendarFields>self.on_time).number, self.end
+    plan.next_at = <double>self.ticks.start_of(self.last_tick) + self.phase_seconds
+    plan.end, plan._late_count = self.interval_end + self.phase_seconds, late_count
+
+
 def _note_opening(QueueFields self):
     return note_opening(self)
 
@@ -174,7 +184,7 @@ cdef double pull_due(CalendarFields calendar, double now, double steps) except? 
         group = calendar.groups[0]
         if not isinstance(calendar.ready, ReadyFields) or not may_merge(group):
             return calendar.pull(now, steps)
-        if len(group) != 1:
+        if len(group) != 1 or type((<StreamFields>group[0]).order) is RISING_ORDER:
             steps = pull_group(calendar, group, now, steps)
         else:
             stream = <StreamFields>group[0]
@@ -273,8 +283,11 @@ cdef int add_run(ReadyFields self, object source, object positions, object rank)
     """Add tasks of one source and rank, in due order: ``ReadyQueues.push_run``."""
     cdef RunFields run
     queue = self._queues.get(rank)
-    if not queue:
+    if self._by_due is not None:
         queue = (<object>self)._queue(rank)
+    elif queue is None:
+        queue = self._queues[rank] = deque()
+        heappush(self.active, rank)
     run = RLE_NEW(RUN, NO_ARGS)
     run.source, run._positions, run._number, run._cursor = source, positions, self._count, 0
     queue.append(run)
@@ -315,10 +328,10 @@ cdef object take(QueueFields self, double now, long long limit):
             calendar = spread
         elif self._pulled_at >= (<PlanFields>self.plan).next_at and not self.wall.is_reading:
             calendar = spread
-            self._is_planned = spread.ready.earliest() is not None  # nothing is special here, so only due times count
+            self._is_planned = earliest_of(spread.ready) is not None  # nothing is special here, so only due times count
         else:
             return None
-        run = calendar.ready.pop_earliest() if self._is_planned else first_run(calendar.ready)
+        run = earliest_run(calendar.ready) if self._is_planned else first_run(calendar.ready)
         source = run.source
         count = 1
         if limit != 1 and not self._is_single:

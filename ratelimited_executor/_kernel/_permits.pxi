@@ -203,7 +203,7 @@ cdef long long permits_until(QueueFields self, double now) except -2:
     """Count the permits that can be taken in the rest of the interval: ``ExactGrid.count_until``; -1 if the pure body must do it."""
     cdef AdmissionFields admission = self.admission
     cdef GridFields grid = grid_of(admission.permits)
-    cdef long long now_ns, end_ns, number, slack_ns, newest, count, end
+    cdef long long now_ns = 0, end_ns = 0, number, slack_ns, newest, count, end
     if grid is None or not to_ns(self.timeline, now, &now_ns) or not to_ns(self.timeline, self.interval_end, &end_ns):
         return -1
     if not is_alone(grid, now_ns, &number, &slack_ns):
@@ -271,7 +271,7 @@ cdef int take_permits(AdmissionFields admission, long long count, double now) ex
     if grid is not None and grid._log is not None:
         receipt = [[None, count], count]  # before all else: an allocation may run Python code
         if grid._void_to is not None and <list>grid._pieces:
-            (<object>grid)._slip(grid._first, grid._looked_ns)
+            slip(grid)
     is_known = grid is not None and has_numbers(grid) and fits(grid._first, &first)
     if is_known and fits(grid.peers, &peers) and fits(grid.rank, &rank):
         number = first + (count - 1) * peers + 1
@@ -289,6 +289,19 @@ cdef int take_permits(AdmissionFields admission, long long count, double now) ex
                 admission.next_at = to_loop(admission._timeline, number if number > -UNLIMITED else 0)
             return 0
     pure["Admission.take"](admission, count, now)
+    return 0
+
+
+cdef int slip(GridFields grid) except -1:
+    """Move the grid so that the permit that was counted first came up when it was: ``ExactGrid._slip``."""
+    cdef long long number, first, looked_ns
+    if not has_numbers(grid) or not fits(grid._first, &first) or not fits(grid._looked_ns, &looked_ns) or not fits(grid._next, &number):
+        (<object>grid)._slip(grid._first, grid._looked_ns)
+        return 0
+    _, _, step, unit = grid.piece
+    piece = type(grid.piece)(grid._looked_ns, grid._first * unit, step, unit)
+    grid._void_to, grid._next, grid._pieces = None, max(number, first), [piece]
+    grid.piece, grid.start, grid.base = piece, looked_ns, <rle_wide>first * grid.unit
     return 0
 
 

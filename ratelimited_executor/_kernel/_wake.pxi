@@ -109,11 +109,13 @@ cdef object take_due(CalendarFields calendar, double now, bint is_lone):
     cdef list group
     if len(calendar.groups) > 1 and is_read(calendar.groups[0]):
         calendar.groups.popleft()
+    if not is_lone and (len(calendar.groups) != 1 or len(calendar.groups[0]) != 1):
+        return None
     if len(calendar.groups) != 1 or type(calendar.groups[0]) is not list or not len(<list>calendar.groups[0]):
         return calendar.take_lone(now) if is_lone else calendar.take_first(now)
     group = calendar.groups[0]
-    if len(group) > 1 and not (is_lone and isinstance(calendar.ready, ReadyFields)):
-        return calendar.take_lone(now) if is_lone else calendar.take_first(now)
+    if len(group) > 1 and not isinstance(calendar.ready, ReadyFields):
+        return calendar.take_lone(now)
     if len(group) > 1 and (<ReadyFields>calendar.ready).active:
         return None
     for each in group:
@@ -305,7 +307,7 @@ cdef object take_planned(QueueFields self, double now):
     cdef CalendarFields spread = self.spread
     if not is_one(self, now):
         return None
-    due = spread.ready.earliest() if active_of(spread.ready) else None
+    due = earliest_of(spread.ready) if active_of(spread.ready) else None
     if due is None:
         found = take_due(spread, now - self.phase_seconds, False)
         if found is None:
@@ -313,7 +315,7 @@ cdef object take_planned(QueueFields self, double now):
     else:
         if spread.groups and next_due(spread) < <double>due:
             return None
-        found = take_from(spread.ready.pop_earliest())
+        found = take_from(earliest_run(spread.ready))
     return found if admit(self, spread, (<tuple>found)[0], (<tuple>found)[1], now) else None
 
 

@@ -439,7 +439,7 @@ class _Keyed:
         for inflow in self._numbered:
             of = inflow.attempts
             first, stop = bisect_right(of.starts, warm_up), bisect_left(of.starts, math.inf)
-            if len(set(of.indexes[first:stop])) > KEY_COUNT_MAX:
+            if len(set(of.indexes[first : min(stop, first + 2 * KEY_COUNT_MAX)])) > KEY_COUNT_MAX:
                 self._waits._recent = None
                 return False
         return True

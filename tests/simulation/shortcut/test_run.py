@@ -73,12 +73,12 @@ class Minutely(Scenario):
         sim.arrive(Regular(1 / 600), executor, sim.job("urgent", self.duration), priority=5)
 
 
-@pytest.mark.parametrize("duration", [20.0, 120.0])
-def test_urgent_jobs_at_the_beginning_of_a_minute_have_equal_figures(duration):
+@pytest.mark.parametrize(("duration", "longest"), [(20.0, 0.0), (120.0, 120.0)])
+def test_urgent_jobs_at_the_beginning_of_a_minute_have_equal_figures(duration, longest):
     """The executor looks at the end of a job that has lasted for a minute before the next minute's jobs are handed over."""
     ours, theirs = both(lambda: Minutely(duration), seconds=1728)
     assert theirs == ours
-    assert duration == ours.jobs_by_kind["urgent"].wait.most
+    assert longest == ours.jobs_by_kind["urgent"].wait.most
 
 
 class Idle(Scenario):
