@@ -326,7 +326,7 @@ cdef class Queued:
     cdef vector[double] failures
     cdef vector[vector[Py_ssize_t]] waits
     cdef vector[vector[int64_t]] begun  # the columns of the attempts
-    cdef vector[vector[double]] begun_due, begun_at, begun_for
+    cdef vector[vector[double]] begun_due, begun_at, begun_for, outages
     cdef vector[unordered_map[Py_ssize_t, int64_t]] failed_counts  # of jobs that are tried again
     cdef priority_queue[Event] events
     cdef bint is_limited, is_full
@@ -352,6 +352,7 @@ cdef class Queued:
             self.chunk_counts.push_back(len(each.counts))
             self.executions.push_back(each.executions)
             self.failures.push_back(each.failures)
+            self.outages.push_back([time for span in each.outages for time in span])
             self.waits.push_back(each.waits)
         inflow = len(self.inflows)
         self.chunks.resize(inflow)
@@ -462,7 +463,15 @@ cdef class Queued:
         self.begun_at[number].push_back(now)
         self.begun_for[number].push_back(seconds)
         (<Counted>self.meter[self.executions[number]]).add(seconds, self.bucket_of(seconds))
-        return self.plan(now + seconds, number, index, luck < self.failures[number])
+        return self.plan(now + seconds, number, index, luck < self.failures[number] or self.is_out(number, now))
+
+    cdef inline bint is_out(self, Py_ssize_t number, double now) noexcept:
+        """True in an outage."""
+        cdef size_t at
+        for at in range(0, self.outages[number].size(), 2):
+            if self.outages[number][at] <= now < self.outages[number][at + 1]:
+                return True
+        return False
 
     cdef int end(self, double now, Event event) except -1:
         self.note_running(now)

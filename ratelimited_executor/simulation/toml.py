@@ -23,7 +23,7 @@ from ratelimited_executor._runtime.arguments import count_of, number_of
 from ratelimited_executor.exceptions import BacklogFullError
 from ratelimited_executor.simulation.arrivals import Daily, Poisson, Recorded, Regular
 from ratelimited_executor.simulation.distributions import Constant, Exponential, LogNormal, Percentiles, Sample
-from ratelimited_executor.simulation.jobs import NOT_RECORDED, RECORDED, JobFailedError, failures_of
+from ratelimited_executor.simulation.jobs import NOT_RECORDED, RECORDED, JobFailedError, OutageFailures
 from ratelimited_executor.simulation.limits import (
     JOBS_MAX,
     KEYS_MAX,
@@ -190,7 +190,7 @@ class TomlScenario(Scenario):
         failures = options.get("failures", 0.0)
         spans = [_span(each) for each in self._table.get("outages", ()) if each.get("job") == name]
         if spans:
-            failures = _failures_in_outages(made.sim, failures, spans)
+            failures = OutageFailures(failures, spans, made.sim.loop.clock)
         then, follow = options.get("then"), None
         if then is not None:
             follow = _follower(made, name, options, self._table)
@@ -471,20 +471,6 @@ def _begin_outage(made: _Made, options: dict[str, Any]) -> None:
         raise ValueError("job must not be given with population and group: an outage affects one or the other")
     job = _find("job", options["job"], made.jobs)
     made.sim.events += [(begin, f"{job.name} is out"), (end, f"{job.name} is back")]
-
-
-def _failures_in_outages(sim: Simulation, usual: Any, spans: list[tuple[float, float]]) -> Callable[[Any], float]:
-    """Return a function that returns the fraction of jobs that fail: 1.0 for a job that starts in an outage."""
-    part, clock = failures_of(usual), sim.loop.clock
-
-    def failures(_: Any) -> float:
-        now = clock._monotonic
-        for begin, end in spans:  # faster than any(), on the path of jobs
-            if begin <= now < end:
-                return 1.0
-        return part
-
-    return failures
 
 
 @contextmanager

@@ -50,7 +50,7 @@ def expected_wait(scenario: Scenario) -> tuple[str, float] | None:
         workers = executor.max_concurrency
         queue = executor._engine.queue  # type: ignore[union-attr]  # it has started
         is_plain = queue.is_unlimited and queue.pacing is Pacing.ON_TIME
-        if not workers or not is_plain or (job._failures and executor in sim.retries):
+        if not workers or not is_plain or (job.failures != 0.0 and executor in sim.retries):
             return None
         load = arrivals._rate * job.duration.mean
         if load >= workers:

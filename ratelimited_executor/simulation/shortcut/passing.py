@@ -62,6 +62,7 @@ class Inflow:
     Args:
         columns: the jobs.
         failures: the fraction that fails.
+        outages: the beginnings and ends of spans of time; all jobs that start in one fail.
         rank: their place among all due jobs, as the queue of an executor compares it: priority, negated, and class.
         level: the place of this rank among those of the executor: 0 is the highest.
         waits: the numbers of the meters of their waits.
@@ -74,7 +75,7 @@ class Inflow:
     """
 
     __slots__ = (
-        "attempts", "counts", "dues", "executions", "failures", "is_feed", "level", "lucks", "quantile", "rank", "seconds",
+        "attempts", "counts", "dues", "executions", "failures", "is_feed", "level", "lucks", "outages", "quantile", "rank", "seconds",
         "starts", "times", "waits",
     )  # fmt: skip
 
@@ -83,6 +84,7 @@ class Inflow:
         columns: Columns,
         *,
         failures: float,
+        outages: Sequence[tuple[float, float]] = (),
         rank: tuple[float, TaskClass],
         level: int,
         waits: list[int],
@@ -94,6 +96,7 @@ class Inflow:
         self.counts = columns.counts
         self.is_feed = columns.keys is None
         self.failures = failures
+        self.outages = outages
         self.rank = rank
         self.level = level
         self.waits = waits

@@ -201,7 +201,8 @@ class _Queued:
         for column, value in zip(self._attempts[number], (index, due, now, seconds), strict=True):
             column.append(value)
         self._meters[inflow.executions].step.append(seconds)
-        heapq.heappush(self._events, (now + seconds, next(self._numbers), number, index, luck < inflow.failures))
+        is_failed = luck < inflow.failures or any(begin <= now < end for begin, end in inflow.outages)
+        heapq.heappush(self._events, (now + seconds, next(self._numbers), number, index, is_failed))
 
     def _end(self, now: float, number: int, index: int, *, is_failed: bool) -> None:
         self._note_running(now)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 from ratelimited_executor._core.permits.exact import ExactGrid
 from ratelimited_executor._core.repeat.retries import Retry
 from ratelimited_executor._kernel.records import TaskClass
-from ratelimited_executor.simulation.jobs import Job
+from ratelimited_executor.simulation.jobs import Job, OutageFailures
 from ratelimited_executor.simulation.simulation import Nodes, Simulation
 
 if TYPE_CHECKING:
@@ -125,9 +125,9 @@ class Survey(Simulation):
                 raise NoShortcutError(f"jobs of {job.name} arrive at two executors")
             if job._has_end:
                 raise NoShortcutError(f"the ends of {job.name} have consequences")
-            if job._fails is not None:
+            if job._fails is not None and type(job._fails) is not OutageFailures:
                 raise NoShortcutError(f"the failures of {job.name} depend on more than chance")
-            if job._failures and each.executor in self.retries:
+            if job.failures != 0.0 and each.executor in self.retries:
                 retrying.add(each.executor)
         if len(retrying) > 1:  # they draw their pauses from one stream, in the order of all failures
             raise NoShortcutError("jobs that fail are tried again at two executors")

@@ -15,7 +15,7 @@ from ratelimited_executor._runtime.repeat.retrying import pause_before_retry
 from ratelimited_executor.simulation.accounts import Tally
 from ratelimited_executor.simulation.database import RunDatabase
 from ratelimited_executor.simulation.feeds import CHUNK_SECONDS
-from ratelimited_executor.simulation.jobs import JobFailedError
+from ratelimited_executor.simulation.jobs import JobFailedError, OutageFailures
 from ratelimited_executor.simulation.limits import JOBS_MAX
 from ratelimited_executor.simulation.recorder import Recorder
 from ratelimited_executor.simulation.runs import end_of_step, looks
@@ -246,9 +246,11 @@ class _Executor:
         self.inflows: list[RunInflow] = []
         for each, columns in planned:
             kind = self.kinds[each.job]
+            fails = each.job._fails
             inflow = Inflow(
                 columns,
-                failures=each.job._failures,
+                failures=fails.usual if isinstance(fails, OutageFailures) else each.job._failures,
+                outages=fails.spans if isinstance(fails, OutageFailures) else (),
                 rank=each.rank,
                 level=ranks.index(each.rank),
                 waits=[self._delay, *kind.waits_of(int(-each.rank[0]))],
@@ -270,7 +272,9 @@ class _Executor:
         workers = math.inf if executor.max_concurrency is None else float(executor.max_concurrency)
         inflows = [each.inflow for each in self.inflows]
         arguments = clock.moments, clock.is_step, dict(self._meters.taking), self._meters.count
-        if queue.pacing is Pacing.ON_TIME and (retry is None or not any(inflow.failures for inflow in inflows)):
+        if queue.pacing is Pacing.ON_TIME and not any(
+            inflow.outages or (retry is not None and inflow.failures) for inflow in inflows
+        ):
             permits = queue.permits
             queue.set_permits(permits.trial())
             passed = pass_jobs(inflows, workers, None if queue.is_unlimited else queue, *arguments)

@@ -15,6 +15,7 @@ from ratelimited_executor.simulation import (
     Sample,
     Scenario,
 )
+from ratelimited_executor.simulation.jobs import OutageFailures
 
 
 class Drawn(Scenario):
@@ -55,6 +56,8 @@ class Drawn(Scenario):
                 for _ in range(pick([0, 1, 2]))
             ]
             failures, price = pick([0, 0, 0.1, 1.0]), pick([0, 0.01])
+            if chance.random() < 0.2:
+                failures = OutageFailures(failures, [(400.0, 500.0), (900.0, 930.5)], sim.loop.clock)
             job = sim.job(f"kind {number}.{kind}", duration, failures=failures, objectives=objectives, price=price)
             for _ in range(pick([1, 1, 2])):
                 self._arrive(sim, chance, executor, job)

@@ -18,12 +18,13 @@ from ratelimited_executor.simulation.shortcut.run import ShortRun
 from .drawn import Drawn
 
 
-def inflow(dues, seconds, *, priority=0, failures=0.0, lucks=None, quantile=None, is_feed=True):
+def inflow(dues, seconds, *, priority=0, failures=0.0, lucks=None, quantile=None, is_feed=True, outages=()):
     times = array("d", dues)
     counts = array("q", [len(times)])
     return Inflow(
         Columns(times, times, array("d", seconds), array("d", lucks or [0.5] * len(times)), counts, None if is_feed else []),
         failures=failures, rank=(-priority, TaskClass.OTHER), level=0, waits=[0], executions=1, quantile=quantile,
+        outages=outages,
     )  # fmt: skip
 
 
@@ -97,6 +98,14 @@ def test_a_failed_job_waits_for_its_pause_and_draws_anew(body):
     assert [0, 0, 0] == list(passed.done)
     waits, seconds = (histogram for _, _, histogram in passed.taken)
     assert (6, 0.0, 10.0) == (waits.total, waits.max, seconds.total * seconds.mean)
+
+
+@BODIES
+def test_all_jobs_that_start_in_an_outage_fail(body):
+    """From its beginning on, and until just before its end."""
+    made = inflow([0.5, 1.0, 2.5, 3.0], [1.0] * 4, outages=[(1.0, 2.0), (2.5, 3.0)])
+    passed = run(body, [made], pacing=Pacing.ON_TIME)
+    assert ([2], [2]) == (list(passed.failed), list(passed.done))
 
 
 @BODIES
