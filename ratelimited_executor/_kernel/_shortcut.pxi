@@ -279,6 +279,7 @@ def pass_jobs(inflows, double workers, queue, moments, is_step, taking, Py_ssize
         passed.failed.append(self.failed)
         passed.running.append(self.running)
         passed.depth.append(self.ready_count)
+        passed.workers.append(self.workers)
         passed.running_seconds.append(self.running_seconds + self.running * (moment - self.seen_at))
         if is_step[number]:
             for meter in self.meters:
@@ -290,6 +291,9 @@ def pass_jobs(inflows, double workers, queue, moments, is_step, taking, Py_ssize
 
 
 # Starts, by the queue.
+
+cdef Py_ssize_t HAND_OVER = -1, SHIFT = -2
+
 
 cdef extern from *:
     """
@@ -308,7 +312,7 @@ cdef extern from *:
         double time
         int64_t number  # among equal times
         Py_ssize_t inflow
-        Py_ssize_t index  # of the job that ends; -1 for a hand-over
+        Py_ssize_t index  # of the job that ends; HAND_OVER, or SHIFT with the number of the shift as the inflow
         bint is_failed
 
 
@@ -316,27 +320,28 @@ cdef extern from *:
 cdef class Queued:
     """``_Queued`` in ``simulation/shortcut/queued.py``."""
 
-    cdef list inflows, meters
+    cdef list inflows, meters, shifts
     cdef QueueFields queue
     cdef object pause
     cdef vector[PyObject*] meter  # the meters, without a look-up
     cdef vector[double*] dues, seconds, lucks, starts
     cdef vector[int64_t*] counts
-    cdef vector[Py_ssize_t] chunk_counts, chunks, executions
+    cdef vector[Py_ssize_t] chunk_counts, chunks, executions, shift_counts
     cdef vector[double] failures
     cdef vector[vector[Py_ssize_t]] waits
     cdef vector[vector[int64_t]] begun  # the columns of the attempts
     cdef vector[vector[double]] begun_due, begun_at, begun_for, outages
     cdef vector[unordered_map[Py_ssize_t, int64_t]] failed_counts  # of jobs that are tried again
     cdef priority_queue[Event] events
-    cdef bint is_limited, is_full
+    cdef bint is_full
     cdef double workers, wake, running_seconds, seen_at, per_log, offset
     cdef int64_t number, running, started, retried, done, failed
 
-    def __init__(self, inflows, double workers, queue, pause, Py_ssize_t meter_count):
+    def __init__(self, inflows, double workers, queue, shifts, pause, Py_ssize_t meter_count):
         cdef Py_ssize_t inflow
         self.inflows, self.workers, self.queue, self.pause = list(inflows), workers, queue, pause
-        self.is_limited = workers < INF
+        self.shifts = list(shifts)
+        self.shift_counts.resize(len(self.shifts))
         self.meters = [Counted() for _ in range(meter_count)]
         for each in self.meters:
             self.meter.push_back(<PyObject*>each)
@@ -388,10 +393,25 @@ cdef class Queued:
                 continue
             event = self.events.top()
             self.events.pop()
-            if event.index < 0:
-                self.hand_over(now, event.inflow)
-            else:
+            if event.index >= 0:
                 self.end(now, event)
+                continue
+            self.change(now, event)
+            while not self.events.empty() and self.events.top().time == now and self.events.top().index < 0:
+                event = self.events.top()
+                self.events.pop()
+                self.change(now, event)
+
+    cdef int change(self, double now, Event event) except -1:
+        if event.index == HAND_OVER:
+            return self.hand_over(now, event.inflow)
+        first, shift = self.shifts[event.inflow]
+        self.shift_counts[event.inflow] += 1
+        self.plan(<double>first + self.shift_counts[event.inflow] * HOUR_SECONDS, event.inflow, SHIFT, False)
+        self.workers, is_asked = shift(now)
+        if is_asked:
+            self.wake = -INF
+        return 0
 
     cdef int hand_over(self, double now, Py_ssize_t number) except -1:
         cdef Py_ssize_t chunk = self.chunks[number], first, stop, split
@@ -406,7 +426,7 @@ cdef class Queued:
             if stop > split:
                 self.add(self.inflows[number].part(number, split, stop))
         if chunk + 1 < self.chunk_counts[number]:
-            self.plan((chunk + 1) * MINUTE_SECONDS, number, -1, False)
+            self.plan((chunk + 1) * MINUTE_SECONDS, number, HAND_OVER, False)
         return 0
 
     cdef int add(self, source) except -1:
@@ -432,7 +452,7 @@ cdef class Queued:
         self.is_full = False
         queue.is_changed = True
         for turn in range(START_COUNT_MAX):
-            room = (self.running < self.workers) if self.is_limited else UNLIMITED
+            room = UNLIMITED if self.workers == INF else self.running < self.workers
             found = answer(queue, now, room)
             if found is not None:
                 self.start(now, <BatchFields?>(<tuple>found)[0], (<tuple>found)[1])
@@ -514,11 +534,13 @@ cdef carray.array column_of(carray.array model, void* data, Py_ssize_t count):
     return made
 
 
-def pass_by_queue(inflows, double workers, queue, pause, due_count, moments, is_step, taking, Py_ssize_t meter_count):
-    cdef Queued self = Queued(inflows, workers, queue, pause, meter_count)
+def pass_by_queue(inflows, double workers, queue, shifts, pause, due_count, moments, is_step, taking, Py_ssize_t meter_count):
+    cdef Queued self = Queued(inflows, workers, queue, shifts, pause, meter_count)
     cdef double moment
     cdef Py_ssize_t number
     passed = pure["Passed"]()
+    for number in range(len(self.shifts)):
+        self.plan(self.shifts[number][0], number, SHIFT, False)
     for number in sorted(range(len(self.inflows)), key=lambda number: self.inflows[number].is_feed):
         self.hand_over(0.0, number)
     for number, moment in enumerate(moments):
@@ -529,6 +551,7 @@ def pass_by_queue(inflows, double workers, queue, pause, due_count, moments, is_
         passed.failed.append(self.failed)
         passed.running.append(self.running)
         passed.depth.append(due_count(moment))
+        passed.workers.append(self.workers)
         passed.running_seconds.append(self.running_seconds + self.running * (moment - self.seen_at))
         if is_step[number]:
             for meter in self.meters:

@@ -40,7 +40,7 @@ def expected_wait(scenario: Scenario) -> tuple[str, float] | None:
     sim = Survey(seed=0, interval=scenario.interval)
     try:
         sim.set_up(scenario)
-        if len(sim.planned) != 1:
+        if len(sim.planned) != 1 or sim.shifts:
             return None
         (planned,) = sim.planned
         executor, job = planned.executor, planned.job

@@ -141,18 +141,30 @@ class Passed:
         done: jobs that have returned so far.
         failed: jobs that have failed so far.
         running: jobs that run.
+        workers: how many may run at once; infinity for no limit.
         depth: jobs that are due and have not started.
         running_seconds: the running time of all jobs so far.
         taken: the values of meters that were taken out: (moment, meter, histogram).
         is_unsure: True if there is no result: the order of jobs that are due together depends on how they were handed over.
     """
 
-    __slots__ = ("depth", "done", "failed", "is_unsure", "retried", "running", "running_seconds", "started", "taken")
+    __slots__ = (
+        "depth",
+        "done",
+        "failed",
+        "is_unsure",
+        "retried",
+        "running",
+        "running_seconds",
+        "started",
+        "taken",
+        "workers",
+    )
 
     def __init__(self) -> None:
         self.started, self.retried, self.done, self.failed = (array("q") for _ in range(4))
         self.running, self.depth = array("q"), array("q")
-        self.running_seconds = array("d")
+        self.running_seconds, self.workers = array("d"), array("d")
         self.taken: list[tuple[int, int, DurationHistogram]] = []
         self.is_unsure = False
 
@@ -211,6 +223,7 @@ class _Passing:
             passed.failed.append(self._failed)
             passed.running.append(self._running)
             passed.depth.append(self._ready_count)
+            passed.workers.append(self._workers)
             passed.running_seconds.append(self._running_seconds + self._running * (moment - self._seen_at))
             for meter in self._meters if is_step[number] else ():
                 meter.end_step()

@@ -15,12 +15,13 @@ import math
 from array import array
 from bisect import bisect_left
 from itertools import count
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from ratelimited_executor._kernel.admission import UNLIMITED
 from ratelimited_executor._kernel.choice import two_bodies
 from ratelimited_executor._kernel.sizes import START_COUNT_MAX
 from ratelimited_executor.simulation.feeds import CHUNK_SECONDS
+from ratelimited_executor.simulation.hours import HOUR_SECONDS
 from ratelimited_executor.simulation.shortcut.passing import AttemptColumns, Counted, Passed
 
 if TYPE_CHECKING:
@@ -33,7 +34,12 @@ if TYPE_CHECKING:
 __all__ = ["pass_by_queue"]
 
 _Event = tuple[float, int, int, int, bool]
-"""Time, number among equal times, inflow, and of an end the index of the job and True if it fails; index -1 for a hand-over."""
+"""Time, number among equal times, inflow, and of an end the index of the job and True if it fails.
+
+In place of the index are ``_HAND_OVER``, and ``_SHIFT`` with the number of the shift in place of the inflow.
+"""
+_HAND_OVER: Final = -1
+_SHIFT: Final = -2
 
 
 @two_bodies
@@ -41,6 +47,7 @@ def pass_by_queue(
     inflows: Sequence[Inflow],
     workers: float,
     queue: TaskQueue,
+    shifts: Sequence[tuple[float, Callable[[float], tuple[float, bool]]]],
     pause: Callable[[int], float | None],
     due_count: Callable[[float], int],
     moments: array[float],
@@ -54,6 +61,8 @@ def pass_by_queue(
         inflows: the jobs.
         workers: how many run at once; infinity for no limit.
         queue: the queue of the executor, empty.
+        shifts: what may change a setting each hour, with the time of its first call: called with the time, it returns how many
+            run at once from then on, and True if the queue is to be asked now.
         pause: returns the seconds before another attempt, by the number of those that have failed; None if there is none.
         due_count: counts the jobs in the queue that are due at a time.
         moments: when something is counted, rising, in seconds since the start.
@@ -61,7 +70,7 @@ def pass_by_queue(
         taking: the meters whose values are taken out at a moment, by its number.
         meter_count: the number of meters.
     """
-    return _Queued(inflows, workers, queue, pause, meter_count).run(due_count, moments, is_step, taking)
+    return _Queued(inflows, workers, queue, shifts, pause, meter_count).run(due_count, moments, is_step, taking)
 
 
 class _Queued:
@@ -70,12 +79,15 @@ class _Queued:
         inflows: Sequence[Inflow],
         workers: float,
         queue: TaskQueue,
+        shifts: Sequence[tuple[float, Callable[[float], tuple[float, bool]]]],
         pause: Callable[[int], float | None],
         meter_count: int,
     ) -> None:
         self._inflows = inflows
         self._workers = workers
         self._queue: Any = queue
+        self._shifts = shifts
+        self._shift_counts = [0] * len(shifts)
         self._pause = pause
         self._meters = [Counted() for _ in range(meter_count)]
         self._events: list[_Event] = []
@@ -97,6 +109,8 @@ class _Queued:
         taking: Mapping[int, Sequence[int]],
     ) -> Passed:
         passed = Passed()
+        for number, (first, _) in enumerate(self._shifts):
+            heapq.heappush(self._events, (first, next(self._numbers), number, _SHIFT, False))
         for number in sorted(range(len(self._inflows)), key=lambda number: self._inflows[number].is_feed):
             self._hand_over(0.0, number)  # batches come first, in setup()
         for number, moment in enumerate(moments):
@@ -107,6 +121,7 @@ class _Queued:
             passed.failed.append(self._failed)
             passed.running.append(self._running)
             passed.depth.append(due_count(moment))
+            passed.workers.append(self._workers)
             passed.running_seconds.append(self._running_seconds + self._running * (moment - self._seen_at))
             for meter in self._meters if is_step[number] else ():
                 meter.end_step()
@@ -130,13 +145,29 @@ class _Queued:
                 self._wake = -math.inf  # what is armed meanwhile is part of the answer
                 self._wake = self._ask(now)
                 continue
-            _, _, inflow, index, is_failed = heapq.heappop(events)
-            if index < 0:
-                self._hand_over(now, inflow)
-            else:
-                self._end(now, inflow, index, is_failed=is_failed)
+            _, _, number, index, is_failed = heapq.heappop(events)
+            if index >= 0:
+                self._end(now, number, index, is_failed=is_failed)
+                continue
+            self._change(now, number, index)
+            while events and events[0][0] == now and events[0][3] < 0:  # the loop makes them ready together
+                _, _, number, index, _ = heapq.heappop(events)
+                self._change(now, number, index)
 
-    # What arrives.
+    # What arrives, and what changes.
+
+    def _change(self, now: float, number: int, index: int) -> None:
+        """Hand over jobs, or let a setting change."""
+        if index == _HAND_OVER:
+            self._hand_over(now, number)
+            return
+        first, shift = self._shifts[number]
+        self._shift_counts[number] += 1
+        when = first + self._shift_counts[number] * HOUR_SECONDS
+        heapq.heappush(self._events, (when, next(self._numbers), number, _SHIFT, False))
+        self._workers, is_asked = shift(now)
+        if is_asked:
+            self._wake = -math.inf
 
     def _hand_over(self, now: float, number: int) -> None:
         """Hand over the jobs of a minute, or of a batch; those due in the running interval separately."""
@@ -150,7 +181,7 @@ class _Queued:
                 if begin < end:
                     self._add(inflow.part(number, begin, end))
         if chunk + 1 < len(inflow.counts):
-            heapq.heappush(self._events, ((chunk + 1) * CHUNK_SECONDS, next(self._numbers), number, -1, False))
+            heapq.heappush(self._events, ((chunk + 1) * CHUNK_SECONDS, next(self._numbers), number, _HAND_OVER, False))
 
     def _add(self, source: BatchSource) -> None:
         queue, due = self._queue, source.first

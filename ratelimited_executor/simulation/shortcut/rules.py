@@ -1,7 +1,8 @@
 """Which scenarios the shortcut computes exactly: it sets a scenario up, and keeps what is to arrive.
 
 The rules: executors with ``max_concurrency``, a single rate, or both, of any pacing, and with retries; kinds of jobs with
-drawn, constant or recorded durations and a fraction that fails, each at one executor; arrivals and batches, with priorities.
+drawn, constant or recorded durations, a fraction that fails and outages, each at one executor; arrivals and batches, with
+priorities; values by hour of the executors.
 Whatever else a scenario asks for is refused by its name: keys with limits, populations and their outages, cycles,
 followers, functions of the scenario's own, fleets, and settings that change.
 """
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 from ratelimited_executor._core.permits.exact import ExactGrid
 from ratelimited_executor._core.repeat.retries import Retry
 from ratelimited_executor._kernel.records import TaskClass
+from ratelimited_executor.simulation.hours import HOUR_SECONDS, Shift
 from ratelimited_executor.simulation.jobs import Job, OutageFailures
 from ratelimited_executor.simulation.simulation import Nodes, Simulation
 
@@ -70,6 +72,7 @@ class Survey(Simulation):
     Attributes:
         planned: all jobs that are to arrive, in the order in which they were set up.
         retries: how jobs are retried, by executor.
+        shifts: the settings by hour, each with the time at which it is looked at first.
 
     Raises:
         NoShortcutError: by any method that the shortcut does not compute.
@@ -79,6 +82,7 @@ class Survey(Simulation):
         super().__init__(seed=seed, interval=interval)
         self.planned: Final[list[Planned]] = []
         self.retries: Final[dict[RateLimitedExecutor, Retry]] = {}
+        self.shifts: Final[list[tuple[float, Shift]]] = []
 
     def set_up(self, scenario: Scenario) -> None:
         """Let a scenario set up the world, and check what it did."""
@@ -198,6 +202,9 @@ class Survey(Simulation):
         """Refuse: what is called may do anything."""
         raise NoShortcutError("something changes in the course of a run: a call at a time")
 
-    def every(self, period: Any, call: Any, *, first: Any = 0.0) -> NoReturn:  # noqa: ARG002  # as above
-        """Refuse: what is called may do anything."""
+    def every(self, period: Any, call: Any, *, first: Any = 0.0) -> None:
+        """Keep settings by hour; refuse all else: what is called may do anything."""
+        if type(call) is Shift and period == HOUR_SECONDS:
+            self.shifts.append((float(first), call))
+            return
         raise NoShortcutError("something changes in the course of a run: a repeated call")

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 from array import array
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from dataclasses import dataclass
 from functools import lru_cache, partial
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from ratelimited_executor._kernel.pacing import Pacing
 from ratelimited_executor._runtime.repeat.retrying import pause_before_retry
@@ -30,9 +31,12 @@ if TYPE_CHECKING:
 
     from ratelimited_executor._core.histogram import DurationHistogram
     from ratelimited_executor._core.repeat.retries import Retry
+    from ratelimited_executor._runtime.life.executor import RateLimitedExecutor
     from ratelimited_executor._runtime.time.hooks import RandomNumbers
     from ratelimited_executor.simulation.accounts import Account
+    from ratelimited_executor.simulation.hours import Shift
     from ratelimited_executor.simulation.jobs import Job
+    from ratelimited_executor.simulation.loop import SimulationLoop
     from ratelimited_executor.simulation.shortcut.columns import Columns
     from ratelimited_executor.simulation.shortcut.rules import Planned
     from ratelimited_executor.simulation.simulation import ArrivalSource, Scenario
@@ -141,8 +145,7 @@ class ShortRun:
                     [each for each in columns if each[0].executor is source.subject],
                     clock,
                     warm,
-                    retry=survey.retries.get(source.subject),
-                    numbers=survey.loop.random,
+                    survey,
                 )
                 for source in survey.sources
                 if source.kind == "executor"
@@ -174,7 +177,9 @@ def _count(recorder: Recorder, executors: list[_Executor], clock: _Clock, warm: 
                 recorder.total.add_look(depth=sum(depths), holding=0, seconds=seconds)
             continue
         counts = [each.counts(number) for each in executors]
-        for account, own in zip(accounts, counts, strict=True):
+        for each, account, own in zip(executors, accounts, counts, strict=True):
+            workers = each.passed.workers[number]
+            account.set_workers(int(workers) if workers < math.inf else 0, moment)
             own.add_to(account)
         if not is_single:
             _Counts(*map(sum, zip(*counts, strict=True))).add_to(recorder.total)
@@ -221,8 +226,7 @@ class _Executor:
         planned: what arrives there.
         clock: when something is counted.
         warm: the number of the moment at which the warm-up ends; -1 without one.
-        retry: how its jobs are retried; None if they are not.
-        numbers: the random numbers of their pauses.
+        survey: what was set up.
     """
 
     def __init__(
@@ -231,9 +235,7 @@ class _Executor:
         planned: list[tuple[Planned, Columns]],
         clock: _Clock,
         warm: int,
-        *,
-        retry: Retry | None,
-        numbers: RandomNumbers,
+        survey: Survey,
     ) -> None:
         self.source = source
         self._clock = clock
@@ -258,7 +260,7 @@ class _Executor:
                 quantile=None if each.job.is_recorded else each.job._quantile,
             )
             self.inflows.append(RunInflow(each, columns, inflow, InflowKeys(each, columns)))
-        self.passed = self._pass(retry, numbers)
+        self.passed = self._pass(survey)
         meters.found = {(moment, meter): histogram for moment, meter, histogram in self.passed.taken}
         ends = [clock.moments[number] for number in clock.ends]
         accepted = [sum(each.columns.accepted_until(end) for each in self.inflows) for end in ends]
@@ -266,15 +268,19 @@ class _Executor:
         if any(self.counts(number).pending > JOBS_MAX for number in clock.ends):
             raise NoShortcutError("more jobs wait than an executor of a simulation may hold")
 
-    def _pass(self, retry: Retry | None, numbers: RandomNumbers) -> Passed:
+    def _pass(self, survey: Survey) -> Passed:
         clock, executor = self._clock, self.source.subject
-        queue = executor._engine.queue
-        workers = math.inf if executor.max_concurrency is None else float(executor.max_concurrency)
+        queue, retry = executor._engine.queue, survey.retries.get(executor)
         inflows = [each.inflow for each in self.inflows]
+        shifts = [
+            (first, partial(_shifted, survey.loop, executor, shift))
+            for first, shift in survey.shifts
+            if executor in shift.executors
+        ]
+        workers = math.inf if executor.max_concurrency is None else float(executor.max_concurrency)
         arguments = clock.moments, clock.is_step, dict(self._meters.taking), self._meters.count
-        if queue.pacing is Pacing.ON_TIME and not any(
-            inflow.outages or (retry is not None and inflow.failures) for inflow in inflows
-        ):
+        is_changing = any(each.outages or (retry is not None and each.failures) for each in inflows) or bool(shifts)
+        if queue.pacing is Pacing.ON_TIME and not is_changing:
             permits = queue.permits
             queue.set_permits(permits.trial())
             passed = pass_jobs(inflows, workers, None if queue.is_unlimited else queue, *arguments)
@@ -283,8 +289,9 @@ class _Executor:
             queue.set_permits(permits)
             for inflow in inflows:
                 inflow.forget()
-        pause = partial(_pause, retry, numbers)
-        return pass_by_queue(inflows, workers, queue, pause, self.source.observer.observed.due_count, *arguments)
+        pause = partial(_pause, retry, survey.loop.random)
+        due_count = self.source.observer.observed.due_count
+        return pass_by_queue(inflows, workers, queue, shifts, pause, due_count, *arguments)
 
     def _is_unsure(self) -> bool:
         """True if the executor may look at the beginning of a minute before the jobs due then are handed over.
@@ -333,6 +340,19 @@ class _Executor:
         self.source.meters["start_delay"].adopt(self._meters.found[self._last, self._delay])
         for job, kind in self.kinds.items():
             kind.hand_over([each.inflow for each in self.inflows if each.planned.job is job])
+
+
+def _shifted(loop: SimulationLoop, executor: RateLimitedExecutor, shift: Shift, now: float) -> tuple[float, bool]:
+    """Let a setting change at a time; return how many jobs run at once, and True if that woke the executor."""
+    engine: Any = executor._engine
+    loop.clock._monotonic = now
+    asyncio._set_running_loop(loop)
+    try:
+        shift()
+    finally:
+        asyncio._set_running_loop(None)
+    is_awake, engine.armed = engine.armed == -math.inf, math.inf  # it is asked in place of its loop
+    return math.inf if executor.max_concurrency is None else executor.max_concurrency, is_awake
 
 
 def _pause(retry: Retry | None, numbers: RandomNumbers, failures: int) -> float | None:

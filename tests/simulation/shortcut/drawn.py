@@ -15,6 +15,7 @@ from ratelimited_executor.simulation import (
     Sample,
     Scenario,
 )
+from ratelimited_executor.simulation.hours import HOUR_SECONDS, Shift
 from ratelimited_executor.simulation.jobs import OutageFailures
 
 
@@ -43,6 +44,10 @@ class Drawn(Scenario):
         if chance.random() < 0.5:
             options["pacing"] = Pacing.ON_TIME
         executor = sim.executor(f"executor {number}", **options)
+        for name in [name for name in ("rate", "max_concurrency") if name in options and chance.random() < 0.3]:
+            values = {"rate": [0, 1, 5, "90/min"], "max_concurrency": [0, 1, 4]}[name]
+            hours = {hour: pick(values) for hour in (0, 1, 2)}
+            sim.every(HOUR_SECONDS, Shift([executor], name, hours, sim.loop.clock), first=pick([3600.0, 600.0]))
         for kind in range(pick([1, 1, 2, 3])):
             mean = pick([0.5, 2.0, 4.0])
             duration = pick(

@@ -38,14 +38,14 @@ class One(Scenario):
         sim.executor("api", **self._options)
 
 
-def pure(inflows, workers, queue, pause, due_count, moments, is_step, taking, count):
-    return _Queued(inflows, workers, queue, pause, count).run(due_count, moments, is_step, taking)
+def pure(inflows, workers, queue, shifts, pause, due_count, moments, is_step, taking, count):
+    return _Queued(inflows, workers, queue, shifts, pause, count).run(due_count, moments, is_step, taking)
 
 
 BODIES = pytest.mark.parametrize("body", [pure, pass_by_queue], ids=["pure", "in use"])
 
 
-def run(body, inflows, *, workers=math.inf, moments=(100.0,), pause=lambda failures: None, **options):
+def run(body, inflows, *, workers=math.inf, moments=(100.0,), pause=lambda failures: None, shifts=(), **options):
     """Pass jobs by the queue of an executor with some options."""
     sim = Survey(seed=0, interval=1.0)
     sim.set_up(One(max_concurrency=None if workers == math.inf else workers, **options))
@@ -54,7 +54,7 @@ def run(body, inflows, *, workers=math.inf, moments=(100.0,), pause=lambda failu
     steps = bytearray([1] * len(moments))
     queue = executor._engine.queue
     passed = body(
-        inflows, float(workers), queue, pause, observed.due_count, moments, steps, {len(moments) - 1: [0, 1]}, 2
+        inflows, float(workers), queue, shifts, pause, observed.due_count, moments, steps, {len(moments) - 1: [0, 1]}, 2
     )
     sim.close()
     return passed

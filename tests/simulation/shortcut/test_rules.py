@@ -4,6 +4,7 @@ import pytest
 
 from ratelimited_executor import Pacing, Retry, Window
 from ratelimited_executor.simulation import Poisson, Scenario
+from ratelimited_executor.simulation.hours import HOUR_SECONDS, Shift
 from ratelimited_executor.simulation.jobs import JobFailedError
 from ratelimited_executor.simulation.shortcut.rules import NoShortcutError, Survey
 
@@ -111,6 +112,17 @@ def test_what_arrives_is_kept_by_rank():
     found = survey(setup)
     assert [(-3, 2), (0, 2)] == [each.rank for each in found.planned]
     assert [2.0, 1.0] == found.planned[1].dues
+
+
+def test_settings_by_hour_are_kept():
+    """All other calls in the course of a run are refused."""
+    shift = Shift([], "rate", {0: 5}, None)
+
+    def setup(sim):
+        load(sim)
+        sim.every(HOUR_SECONDS, shift, first=1800.0)
+
+    assert [(1800.0, shift)] == survey(setup).shifts
 
 
 def test_an_error_of_the_scenario_passes():

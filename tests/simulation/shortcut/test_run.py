@@ -5,7 +5,16 @@ from array import array
 import pytest
 
 from ratelimited_executor import Pacing
-from ratelimited_executor.simulation import Constant, Objective, Poisson, Recorded, Regular, Scenario, simulate
+from ratelimited_executor.simulation import (
+    Constant,
+    Objective,
+    Poisson,
+    Recorded,
+    Regular,
+    Scenario,
+    load_toml,
+    simulate,
+)
 from ratelimited_executor.simulation.recordings import Recording
 from ratelimited_executor.simulation.shortcut.run import ShortRun
 
@@ -137,3 +146,41 @@ def test_jobs_due_together_take_turns_as_in_the_executor(interval, rates, pacing
     """With one worker each turn shows in a wait."""
     ours, theirs = both(lambda: Meetings(interval, rates, pacing), seconds=600)
     assert theirs == ours
+
+
+HUB = """
+name = "hub"
+[executors.api]
+rate = {0 = 2, 1 = 6, 2 = "3/s"}
+max_concurrency = {0 = 3, 1 = 9, 2 = 2}
+retry = {attempts = 3, base = "2s", cap = "1m"}
+worker_price = 0.4
+[jobs.charge]
+duration = {mean = 1.5, p90 = 3}
+failures = 0.1
+objectives = [{within = "5s", each = "30m"}]
+[jobs.mail]
+duration = 0.3
+[[outages]]
+job = "charge"
+begin = "80m"
+end = "90m"
+[[arrivals]]
+executor = "api"
+job = "charge"
+daily = {0 = 0.5, 1 = 2}
+priority = 10
+[[arrivals]]
+executor = "api"
+job = "mail"
+rate = 1
+"""
+
+
+def test_a_hub_with_all_that_planners_write_has_equal_figures(tmp_path):
+    """Spread over seconds, retried, out for a time, with rates and workers by hour."""
+    (tmp_path / "hub.toml").write_text(HUB)
+    ours, theirs = both(lambda: load_toml(tmp_path / "hub.toml"), seconds=9000, warm_up=600)
+    assert theirs == ours
+    assert ours.executors["api"].retried > 500
+    assert ours.worker_cost == pytest.approx(0.4 * (50 * 3 + 60 * 9 + 30 * 2) / 60)
