@@ -112,48 +112,115 @@ cdef double* doubles_of(carray.array column):
     return column.data.as_doubles
 
 
-@cython.final
-cdef class Passing:
-    """``_Passing`` in ``simulation/shortcut/passing.py``."""
+cdef class Pass:
+    """``Pass`` in ``simulation/shortcut/passing.py``."""
 
     cdef list inflows, meters
-    cdef vector[PyObject*] meter  # the same, without a look-up
+    cdef vector[PyObject*] meter  # the meters, without a look-up
     cdef vector[double*] dues, seconds, lucks, starts
-    cdef vector[Py_ssize_t] heads, begun, counts, levels, executions
     cdef vector[double] failures
+    cdef vector[Py_ssize_t] executions
     cdef vector[vector[Py_ssize_t]] waits
-    cdef vector[line[Py_ssize_t]] ready  # inflows, by level: the jobs of a inflow start in due order
-    cdef priority_queue[pair[double, int]] ends  # the least first: of negated times, with 1 if the job fails
-    cdef object queue, admission
+    cdef QueueFields queue
     cdef bint is_unsure
-    cdef double workers, permit_at, running_seconds, seen_at, per_log, offset, head_due
-    cdef int64_t running, started, done, failed, ready_count, new_count
+    cdef double workers, running_seconds, seen_at, per_log, offset
+    cdef int64_t running, started, retried, done, failed
 
-    def __init__(self, inflows, double workers, queue, Py_ssize_t meter_count):
-        cdef Py_ssize_t level_count = 1
+    def __init__(self, inflows, double workers, QueueFields queue, Py_ssize_t meter_count):
         self.inflows, self.workers, self.queue = list(inflows), workers, queue
-        self.admission = None if queue is None else queue.admission
         self.meters = [Counted() for _ in range(meter_count)]
         for each in self.meters:
             self.meter.push_back(<PyObject*>each)
-        self.permit_at = INF
         self.per_log = new_histogram()._per_log
         self.offset = 1 - math.log(SMALLEST_SECONDS) * self.per_log
-        for inflow in self.inflows:  # which holds the columns while their addresses are used
-            self.dues.push_back(doubles_of(inflow.dues))
-            self.seconds.push_back(doubles_of(inflow.seconds))
-            self.lucks.push_back(doubles_of(inflow.lucks))
-            self.starts.push_back(doubles_of(inflow.starts))
+        for each in self.inflows:  # which hold the columns while their addresses are used
+            self.dues.push_back(doubles_of(each.dues))
+            self.seconds.push_back(doubles_of(each.seconds))
+            self.lucks.push_back(doubles_of(each.lucks))
+            self.starts.push_back(doubles_of(each.starts))
+            self.failures.push_back(each.failures)
+            self.executions.push_back(each.executions)
+            self.waits.push_back(each.waits)
+
+    cdef int pass_until(self, double moment) except -1:
+        raise NotImplementedError
+
+    cdef int64_t depth(self, double moment) except -1:
+        raise NotImplementedError
+
+    cdef object run(self, moments, is_step, taking):
+        cdef double moment
+        cdef Py_ssize_t number
+        cdef int64_t depth
+        passed = pure["Passed"]()
+        for number, moment in enumerate(moments):
+            self.pass_until(moment)
+            depth = self.depth(moment)
+            if self.is_unsure:
+                passed.is_unsure = True
+                break
+            passed.started.append(self.started)
+            passed.retried.append(self.retried)
+            passed.done.append(self.done)
+            passed.failed.append(self.failed)
+            passed.running.append(self.running)
+            passed.depth.append(depth)
+            passed.workers.append(self.workers)
+            passed.running_seconds.append(self.running_seconds + self.running * (moment - self.seen_at))
+            if is_step[number]:
+                for meter in self.meters:
+                    if (<Counted>meter).gathered > GATHER_COUNT:
+                        (<Counted>meter).count()
+            for index in taking.get(number, ()):
+                passed.taken.append((number, index, (<Counted>self.meters[index]).take()))
+        return passed
+
+    cdef inline int measure(self, Py_ssize_t inflow, double wait, double seconds) except -1:
+        """Count a start: its wait, and its duration."""
+        cdef size_t bucket = self.bucket_of(wait), each
+        for each in range(self.waits[inflow].size()):
+            (<Counted>self.meter[self.waits[inflow][each]]).add(wait, bucket)
+        (<Counted>self.meter[self.executions[inflow]]).add(seconds, self.bucket_of(seconds))
+        self.started += 1
+        return 0
+
+    cdef inline size_t bucket_of(self, double value) noexcept:
+        return 0 if value <= SMALLEST_SECONDS else <size_t>(self.offset + log(value) * self.per_log)
+
+    cdef inline int note_running(self, double now, int64_t change) except -1:
+        """Add up the running time; from now on one job more, or one less, runs."""
+        self.running_seconds += self.running * (now - self.seen_at)
+        self.seen_at = now
+        self.running += change
+        return 0
+
+
+@cython.final
+cdef class Passing(Pass):
+    """``_Passing`` in ``simulation/shortcut/passing.py``."""
+
+    cdef vector[Py_ssize_t] heads, begun, counts, levels
+    cdef vector[line[Py_ssize_t]] ready  # inflows, by level: the jobs of an inflow start in due order
+    cdef priority_queue[pair[double, int]] ends  # the least first: of negated times, with 1 if the job fails
+    cdef double permit_at, head_due
+    cdef int64_t ready_count, new_count
+
+    def __init__(self, inflows, double workers, QueueFields queue, Py_ssize_t meter_count):
+        cdef Py_ssize_t level_count = 1
+        Pass.__init__(self, inflows, workers, queue, meter_count)
+        self.permit_at = INF
+        for inflow in self.inflows:
             self.heads.push_back(0)
             self.begun.push_back(0)
             self.counts.push_back(len(inflow.dues))
             self.levels.push_back(inflow.level)
-            self.executions.push_back(inflow.executions)
-            self.failures.push_back(inflow.failures)
-            self.waits.push_back(inflow.waits)
             level_count = max(level_count, <Py_ssize_t>inflow.level + 1)
         self.ready.resize(level_count)
         self.find_head()
+
+    cdef int64_t depth(self, double moment) except -1:
+        self.pull(moment)
+        return self.ready_count
 
     cdef int pass_until(self, double moment) except -1:
         cdef double end, other
@@ -173,16 +240,15 @@ cdef class Passing:
             else:
                 self.done += 1
             self.ends.pop()
-            self.note_running(end)
             was_full = self.running == self.workers
-            self.running -= 1
+            self.note_running(end, -1)
             if was_full:
                 self.look(end)
         return 0
 
     cdef int look(self, double now) except -1:
         """Start what may start now."""
-        cdef AdmissionFields admission = self.admission
+        cdef AdmissionFields admission = None if self.queue is None else self.queue.admission
         self.pull(now)
         if self.ready.size() > 1 and self.new_count > RUN_COUNT:
             self.is_unsure = True
@@ -193,19 +259,18 @@ cdef class Passing:
             admission.count = 0
         while self.ready_count and self.running < self.workers:
             if admission is not None:
-                if (not admission.count and now < admission.next_at) or not self.admission.find(now, INF):
+                if (not admission.count and now < admission.next_at) or not find_permits(self.queue, now):
                     self.permit_at = admission.next_at
                     return 0
-                self.admission.take(1, now)
+                take_permits(admission, 1, now)
             self.start(now)
             if admission is not None:
-                self.queue.take_effect(now)
+                note_effect(self.queue, now)
         return 0
 
     cdef int start(self, double now) except -1:
-        cdef size_t level = 0, bucket, each
+        cdef size_t level = 0
         cdef Py_ssize_t inflow, position
-        cdef double wait, seconds
         while self.ready[level].empty():
             level += 1
         inflow = self.ready[level].front()
@@ -213,25 +278,15 @@ cdef class Passing:
         position = self.begun[inflow]
         self.begun[inflow] += 1
         self.ready_count -= 1
-        self.note_running(now)
-        self.running += 1
-        self.started += 1
+        self.note_running(now, 1)
         self.starts[inflow][position] = now
-        wait = now - self.dues[inflow][position]
-        bucket = self.bucket_of(wait)
-        for each in range(self.waits[inflow].size()):
-            (<Counted>self.meter[self.waits[inflow][each]]).add(wait, bucket)
-        seconds = self.seconds[inflow][position]
-        (<Counted>self.meter[self.executions[inflow]]).add(seconds, self.bucket_of(seconds))
-        self.ends.push(pair[double, int](-(now + seconds), self.lucks[inflow][position] < self.failures[inflow]))
+        self.measure(inflow, now - self.dues[inflow][position], self.seconds[inflow][position])
+        self.ends.push(
+            pair[double, int](
+                -(now + self.seconds[inflow][position]), self.lucks[inflow][position] < self.failures[inflow]
+            )
+        )
         return 0
-
-    cdef inline size_t bucket_of(self, double value) noexcept:
-        return 0 if value <= SMALLEST_SECONDS else <size_t>(self.offset + log(value) * self.per_log)
-
-    cdef inline void note_running(self, double now) noexcept:
-        self.running_seconds += self.running * (now - self.seen_at)
-        self.seen_at = now
 
     cdef inline void find_head(self) noexcept:
         """Note the next due time of all inflows."""
@@ -264,30 +319,7 @@ cdef class Passing:
 
 def pass_jobs(inflows, double workers, queue, moments, is_step, taking, Py_ssize_t meter_count):
     cdef Passing self = Passing(inflows, workers, queue, meter_count)
-    cdef double moment
-    cdef Py_ssize_t number
-    passed = pure["Passed"]()
-    for number, moment in enumerate(moments):
-        self.pass_until(moment)
-        self.pull(moment)
-        if self.is_unsure:
-            passed.is_unsure = True
-            return passed
-        passed.started.append(self.started)
-        passed.retried.append(0)
-        passed.done.append(self.done)
-        passed.failed.append(self.failed)
-        passed.running.append(self.running)
-        passed.depth.append(self.ready_count)
-        passed.workers.append(self.workers)
-        passed.running_seconds.append(self.running_seconds + self.running * (moment - self.seen_at))
-        if is_step[number]:
-            for meter in self.meters:
-                if (<Counted>meter).gathered > GATHER_COUNT:
-                    (<Counted>meter).count()
-        for index in taking.get(number, ()):
-            passed.taken.append((number, index, (<Counted>self.meters[index]).take()))
-    return passed
+    return self.run(moments, is_step, taking)
 
 
 # Starts, by the queue.
@@ -317,56 +349,46 @@ cdef extern from *:
 
 
 @cython.final
-cdef class Queued:
+cdef class Queued(Pass):
     """``_Queued`` in ``simulation/shortcut/queued.py``."""
 
-    cdef list inflows, meters, shifts
-    cdef QueueFields queue
-    cdef object pause
-    cdef vector[PyObject*] meter  # the meters, without a look-up
-    cdef vector[double*] dues, seconds, lucks, starts
+    cdef list shifts
+    cdef object pause, due_count
     cdef vector[int64_t*] counts
-    cdef vector[Py_ssize_t] chunk_counts, chunks, executions, shift_counts
-    cdef vector[double] failures
-    cdef vector[vector[Py_ssize_t]] waits
+    cdef vector[Py_ssize_t] chunk_counts, chunks, shift_counts
     cdef vector[vector[int64_t]] begun  # the columns of the attempts
     cdef vector[vector[double]] begun_due, begun_at, begun_for, outages
     cdef vector[unordered_map[Py_ssize_t, int64_t]] failed_counts  # of jobs that are tried again
     cdef priority_queue[Event] events
     cdef bint is_full
-    cdef double workers, wake, running_seconds, seen_at, per_log, offset
-    cdef int64_t number, running, started, retried, done, failed
+    cdef double wake
+    cdef int64_t number
 
-    def __init__(self, inflows, double workers, queue, shifts, pause, Py_ssize_t meter_count):
-        cdef Py_ssize_t inflow
-        self.inflows, self.workers, self.queue, self.pause = list(inflows), workers, queue, pause
-        self.shifts = list(shifts)
-        self.shift_counts.resize(len(self.shifts))
-        self.meters = [Counted() for _ in range(meter_count)]
-        for each in self.meters:
-            self.meter.push_back(<PyObject*>each)
+    def __init__(self, inflows, double workers, QueueFields queue, shifts, pause, due_count, Py_ssize_t meter_count):
+        cdef Py_ssize_t number
+        Pass.__init__(self, inflows, workers, queue, meter_count)
+        self.shifts, self.pause, self.due_count = list(shifts), pause, due_count
         self.wake = INF
-        self.per_log = new_histogram()._per_log
-        self.offset = 1 - math.log(SMALLEST_SECONDS) * self.per_log
-        for each in self.inflows:  # which hold the columns while their addresses are used
-            self.dues.push_back(doubles_of(each.dues))
-            self.seconds.push_back(doubles_of(each.seconds))
-            self.lucks.push_back(doubles_of(each.lucks))
-            self.starts.push_back(doubles_of(each.starts))
+        for each in self.inflows:
             self.counts.push_back(<int64_t*>doubles_of(each.counts))
             self.chunk_counts.push_back(len(each.counts))
-            self.executions.push_back(each.executions)
-            self.failures.push_back(each.failures)
             self.outages.push_back([time for span in each.outages for time in span])
-            self.waits.push_back(each.waits)
-        inflow = len(self.inflows)
-        self.chunks.resize(inflow)
-        self.begun.resize(inflow)
-        self.begun_due.resize(inflow)
-        self.begun_at.resize(inflow)
-        self.begun_for.resize(inflow)
-        self.failed_counts.resize(inflow)
+        number = len(self.inflows)
+        self.chunks.resize(number)
+        self.begun.resize(number)
+        self.begun_due.resize(number)
+        self.begun_at.resize(number)
+        self.begun_for.resize(number)
+        self.failed_counts.resize(number)
+        self.shift_counts.resize(len(self.shifts))
         self.queue._is_single = True
+        for number, (first, _) in enumerate(self.shifts):
+            self.plan(first, number, SHIFT, False)
+        for number in sorted(range(len(self.inflows)), key=lambda number: self.inflows[number].is_feed):
+            self.hand_over(0.0, number)
+
+    cdef int64_t depth(self, double moment) except -1:
+        return self.due_count(moment)
 
     cdef inline int plan(self, double time, Py_ssize_t inflow, Py_ssize_t index, bint is_failed) except -1:
         cdef Event event
@@ -464,25 +486,19 @@ cdef class Queued:
         return now
 
     cdef int start(self, double now, BatchFields source, Py_ssize_t position) except -1:
-        cdef Py_ssize_t number = source.owner, index = source.indexes[position], attempt = 0
-        cdef size_t bucket, each
+        cdef Py_ssize_t number = source.owner, index = source.indexes[position]
         cdef double due = due_of(source, position), seconds, luck
-        self.note_running(now)
-        self.running += 1
-        self.started += 1
-        bucket = self.bucket_of(now - due)
-        for each in range(self.waits[number].size()):
-            (<Counted>self.meter[self.waits[number][each]]).add(now - due, bucket)
+        self.note_running(now, 1)
         if not self.failed_counts[number].empty() and self.failed_counts[number].count(index):
             luck, seconds = self.inflows[number].drawn_again(index, self.failed_counts[number][index])
         else:
             self.starts[number][index] = now
             luck, seconds = self.lucks[number][index], self.seconds[number][index]
+        self.measure(number, now - due, seconds)
         self.begun[number].push_back(index)
         self.begun_due[number].push_back(due)
         self.begun_at[number].push_back(now)
         self.begun_for[number].push_back(seconds)
-        (<Counted>self.meter[self.executions[number]]).add(seconds, self.bucket_of(seconds))
         return self.plan(now + seconds, number, index, luck < self.failures[number] or self.is_out(number, now))
 
     cdef inline bint is_out(self, Py_ssize_t number, double now) noexcept:
@@ -494,8 +510,7 @@ cdef class Queued:
         return False
 
     cdef int end(self, double now, Event event) except -1:
-        self.note_running(now)
-        self.running -= 1
+        self.note_running(now, -1)
         if not event.is_failed:
             self.done += 1
         elif not self.try_again(now, event.inflow, event.index):
@@ -518,13 +533,6 @@ cdef class Queued:
         self.add(self.inflows[number].again(number, index, now + <double>pause))
         return True
 
-    cdef inline size_t bucket_of(self, double value) noexcept:
-        return 0 if value <= SMALLEST_SECONDS else <size_t>(self.offset + log(value) * self.per_log)
-
-    cdef inline void note_running(self, double now) noexcept:
-        self.running_seconds += self.running * (now - self.seen_at)
-        self.seen_at = now
-
 
 cdef carray.array column_of(carray.array model, void* data, Py_ssize_t count):
     """Return a column of values of 8 bytes each."""
@@ -535,30 +543,9 @@ cdef carray.array column_of(carray.array model, void* data, Py_ssize_t count):
 
 
 def pass_by_queue(inflows, double workers, queue, shifts, pause, due_count, moments, is_step, taking, Py_ssize_t meter_count):
-    cdef Queued self = Queued(inflows, workers, queue, shifts, pause, meter_count)
-    cdef double moment
-    cdef Py_ssize_t number
-    passed = pure["Passed"]()
-    for number in range(len(self.shifts)):
-        self.plan(self.shifts[number][0], number, SHIFT, False)
-    for number in sorted(range(len(self.inflows)), key=lambda number: self.inflows[number].is_feed):
-        self.hand_over(0.0, number)
-    for number, moment in enumerate(moments):
-        self.pass_until(moment)
-        passed.started.append(self.started)
-        passed.retried.append(self.retried)
-        passed.done.append(self.done)
-        passed.failed.append(self.failed)
-        passed.running.append(self.running)
-        passed.depth.append(due_count(moment))
-        passed.workers.append(self.workers)
-        passed.running_seconds.append(self.running_seconds + self.running * (moment - self.seen_at))
-        if is_step[number]:
-            for meter in self.meters:
-                if (<Counted>meter).gathered > GATHER_COUNT:
-                    (<Counted>meter).count()
-        for index in taking.get(number, ()):
-            passed.taken.append((number, index, (<Counted>self.meters[index]).take()))
+    cdef Queued self = Queued(inflows, workers, queue, shifts, pause, due_count, meter_count)
+    cdef Py_ssize_t number, count
+    passed = self.run(moments, is_step, taking)
     for number, inflow in enumerate(self.inflows):
         count = self.begun[number].size()
         inflow.attempts = pure["AttemptColumns"](

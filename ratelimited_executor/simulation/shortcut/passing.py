@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from ratelimited_executor._core.histogram import DurationHistogram
     from ratelimited_executor.simulation.shortcut.columns import Columns
 
-__all__ = ["AttemptColumns", "Counted", "Inflow", "Passed", "late_waits", "pass_jobs"]
+__all__ = ["AttemptColumns", "Counted", "Inflow", "Pass", "Passed", "late_waits", "pass_jobs"]
 
 
 @used_there
@@ -193,36 +193,40 @@ def pass_jobs(
     return _Passing(inflows, workers, queue, meter_count).run(moments, is_step, taking)
 
 
-class _Passing:
+class Pass:
+    """What both ways to the starts have in common: what is counted, and when.
+
+    Args:
+        inflows: the jobs.
+        workers: how many run at once; infinity for no limit.
+        queue: the queue of the executor; None where it is not asked.
+        meter_count: the number of meters.
+    """
+
     def __init__(self, inflows: Sequence[Inflow], workers: float, queue: Any, meter_count: int) -> None:
         self._inflows = inflows
         self._workers = workers
         self._queue = queue
         self._meters = [Counted() for _ in range(meter_count)]
-        self._heads = [0] * len(inflows)
-        self._ready: list[deque[tuple[Inflow, int]]] = [
-            deque() for _ in range(1 + max((each.level for each in inflows), default=0))
-        ]
-        self._ready_count = self._new_count = 0  # due jobs; of these, since the executor looked last
-        self._ends: list[tuple[float, bool]] = []
-        self._permit_at = math.inf
-        self._running = self._started = self._done = self._failed = 0
+        self._running = self._started = self._retried = self._done = self._failed = 0
         self._running_seconds = self._seen_at = 0.0
-        self._passed = Passed()
+        self._is_unsure = False
 
     def run(self, moments: array[float], is_step: bytearray, taking: Mapping[int, Sequence[int]]) -> Passed:
-        passed = self._passed
+        """Compute all starts up to the last moment; arguments as of :func:`pass_jobs`."""
+        passed = Passed()
         for number, moment in enumerate(moments):
             self._pass_until(moment)
-            self._pull(moment)
-            if passed.is_unsure:
-                return passed
+            depth = self._depth(moment)
+            if self._is_unsure:
+                passed.is_unsure = True
+                break
             passed.started.append(self._started)
-            passed.retried.append(0)
+            passed.retried.append(self._retried)
             passed.done.append(self._done)
             passed.failed.append(self._failed)
             passed.running.append(self._running)
-            passed.depth.append(self._ready_count)
+            passed.depth.append(depth)
             passed.workers.append(self._workers)
             passed.running_seconds.append(self._running_seconds + self._running * (moment - self._seen_at))
             for meter in self._meters if is_step[number] else ():
@@ -232,8 +236,45 @@ class _Passing:
         return passed
 
     def _pass_until(self, moment: float) -> None:
+        """Let everything happen up to a moment."""
+        raise NotImplementedError
+
+    def _depth(self, moment: float) -> int:
+        """Count the jobs that are due at a moment and have not started."""
+        raise NotImplementedError
+
+    def _measure(self, inflow: Inflow, wait: float, seconds: float) -> None:
+        """Count a start: its wait, and its duration."""
+        for index in inflow.waits:
+            self._meters[index].step.append(wait)
+        self._meters[inflow.executions].step.append(seconds)
+        self._started += 1
+
+    def _note_running(self, now: float, change: int) -> None:
+        """Add up the running time; from now on one job more, or one less, runs."""
+        self._running_seconds += self._running * (now - self._seen_at)
+        self._seen_at = now
+        self._running += change
+
+
+class _Passing(Pass):
+    def __init__(self, inflows: Sequence[Inflow], workers: float, queue: Any, meter_count: int) -> None:
+        super().__init__(inflows, workers, queue, meter_count)
+        self._heads = [0] * len(inflows)
+        self._ready: list[deque[tuple[Inflow, int]]] = [
+            deque() for _ in range(1 + max((each.level for each in inflows), default=0))
+        ]
+        self._ready_count = self._new_count = 0  # due jobs; of these, since the executor looked last
+        self._ends: list[tuple[float, bool]] = []
+        self._permit_at = math.inf
+
+    def _depth(self, moment: float) -> int:
+        self._pull(moment)
+        return self._ready_count
+
+    def _pass_until(self, moment: float) -> None:
         ends = self._ends
-        while not self._passed.is_unsure:
+        while not self._is_unsure:
             end = ends[0][0] if ends else math.inf
             other = math.inf
             if self._running < self._workers:
@@ -244,9 +285,8 @@ class _Passing:
                 self._look(other)
                 continue
             _, is_failed = heapq.heappop(ends)
-            self._note_running(end)
             was_full = self._running == self._workers
-            self._running -= 1
+            self._note_running(end, -1)
             self._done += not is_failed
             self._failed += is_failed
             if was_full:
@@ -256,7 +296,7 @@ class _Passing:
         """Start what may start now."""
         self._pull(now)
         if len(self._ready) > 1 and self._new_count > RUN_COUNT:
-            self._passed.is_unsure = True
+            self._is_unsure = True
             return
         self._new_count = 0
         self._permit_at = math.inf
@@ -277,19 +317,11 @@ class _Passing:
     def _start(self, now: float) -> None:
         inflow, position = next(each for each in self._ready if each).popleft()
         self._ready_count -= 1
-        self._note_running(now)
-        self._running += 1
-        self._started += 1
+        self._note_running(now, 1)
         inflow.starts[position] = now
-        for index in inflow.waits:
-            self._meters[index].step.append(now - inflow.dues[position])
         seconds = inflow.seconds[position]
-        self._meters[inflow.executions].step.append(seconds)
+        self._measure(inflow, now - inflow.dues[position], seconds)
         heapq.heappush(self._ends, (now + seconds, inflow.lucks[position] < inflow.failures))
-
-    def _note_running(self, now: float) -> None:
-        self._running_seconds += self._running * (now - self._seen_at)
-        self._seen_at = now
 
     def _next_due(self) -> float:
         return min(
@@ -310,7 +342,7 @@ class _Passing:
                 if head < len(inflow.dues) and inflow.dues[head] == due
             ]
             if len(first) > 1:
-                self._passed.is_unsure = True
+                self._is_unsure = True
                 return
             inflow, head = self._inflows[first[0]], self._heads[first[0]]
             self._heads[first[0]] += 1

@@ -22,7 +22,7 @@ from ratelimited_executor._kernel.choice import two_bodies
 from ratelimited_executor._kernel.sizes import START_COUNT_MAX
 from ratelimited_executor.simulation.feeds import CHUNK_SECONDS
 from ratelimited_executor.simulation.hours import HOUR_SECONDS
-from ratelimited_executor.simulation.shortcut.passing import AttemptColumns, Counted, Passed
+from ratelimited_executor.simulation.shortcut.passing import AttemptColumns, Pass, Passed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -70,10 +70,10 @@ def pass_by_queue(
         taking: the meters whose values are taken out at a moment, by its number.
         meter_count: the number of meters.
     """
-    return _Queued(inflows, workers, queue, shifts, pause, meter_count).run(due_count, moments, is_step, taking)
+    return _Queued(inflows, workers, queue, shifts, pause, due_count, meter_count).run(moments, is_step, taking)
 
 
-class _Queued:
+class _Queued(Pass):
     def __init__(
         self,
         inflows: Sequence[Inflow],
@@ -81,15 +81,14 @@ class _Queued:
         queue: TaskQueue,
         shifts: Sequence[tuple[float, Callable[[float], tuple[float, bool]]]],
         pause: Callable[[int], float | None],
+        due_count: Callable[[float], int],
         meter_count: int,
     ) -> None:
-        self._inflows = inflows
-        self._workers = workers
-        self._queue: Any = queue
+        super().__init__(inflows, workers, queue, meter_count)
         self._shifts = shifts
         self._shift_counts = [0] * len(shifts)
         self._pause = pause
-        self._meters = [Counted() for _ in range(meter_count)]
+        self._due_count = due_count
         self._events: list[_Event] = []
         self._numbers = count()
         self._attempts: list[tuple[array[Any], ...]] = [tuple(map(array, "qddd")) for _ in inflows]
@@ -97,39 +96,21 @@ class _Queued:
         self._failures: dict[tuple[int, int], int] = {}  # failed attempts of jobs that are tried again
         self._wake = math.inf
         self._is_full = False  # True if the queue was last asked without a free worker
-        self._running = self._started = self._retried = self._done = self._failed = 0
-        self._running_seconds = self._seen_at = 0.0
         queue._is_single = True  # each start is told, as in a simulation
-
-    def run(
-        self,
-        due_count: Callable[[float], int],
-        moments: array[float],
-        is_step: bytearray,
-        taking: Mapping[int, Sequence[int]],
-    ) -> Passed:
-        passed = Passed()
-        for number, (first, _) in enumerate(self._shifts):
+        for number, (first, _) in enumerate(shifts):
             heapq.heappush(self._events, (first, next(self._numbers), number, _SHIFT, False))
-        for number in sorted(range(len(self._inflows)), key=lambda number: self._inflows[number].is_feed):
+        for number in sorted(range(len(inflows)), key=lambda number: inflows[number].is_feed):
             self._hand_over(0.0, number)  # batches come first, in setup()
-        for number, moment in enumerate(moments):
-            self._pass_until(moment)
-            passed.started.append(self._started)
-            passed.retried.append(self._retried)
-            passed.done.append(self._done)
-            passed.failed.append(self._failed)
-            passed.running.append(self._running)
-            passed.depth.append(due_count(moment))
-            passed.workers.append(self._workers)
-            passed.running_seconds.append(self._running_seconds + self._running * (moment - self._seen_at))
-            for meter in self._meters if is_step[number] else ():
-                meter.end_step()
-            for index in taking.get(number, ()):
-                passed.taken.append((number, index, self._meters[index].take()))
+
+    def run(self, moments: array[float], is_step: bytearray, taking: Mapping[int, Sequence[int]]) -> Passed:
+        """Compute all starts, and note all attempts."""
+        passed = super().run(moments, is_step, taking)
         for inflow, columns in zip(self._inflows, self._attempts, strict=True):
             inflow.attempts = AttemptColumns(*columns)
         return passed
+
+    def _depth(self, moment: float) -> int:
+        return self._due_count(moment)
 
     def _pass_until(self, moment: float) -> None:
         events, now = self._events, self._seen_at
@@ -219,11 +200,7 @@ class _Queued:
     def _start(self, now: float, source: BatchSource, position: int) -> None:
         number, index, due = source.owner, source.indexes[position], source.due_of(position)
         inflow = self._inflows[number]
-        self._note_running(now)
-        self._running += 1
-        self._started += 1
-        for meter in inflow.waits:
-            self._meters[meter].step.append(now - due)
+        self._note_running(now, 1)
         if attempt := self._failures.get((number, index), 0):
             luck, seconds = inflow.drawn_again(index, attempt)
         else:
@@ -231,13 +208,12 @@ class _Queued:
             luck, seconds = inflow.lucks[index], inflow.seconds[index]
         for column, value in zip(self._attempts[number], (index, due, now, seconds), strict=True):
             column.append(value)
-        self._meters[inflow.executions].step.append(seconds)
+        self._measure(inflow, now - due, seconds)
         is_failed = luck < inflow.failures or any(begin <= now < end for begin, end in inflow.outages)
         heapq.heappush(self._events, (now + seconds, next(self._numbers), number, index, is_failed))
 
     def _end(self, now: float, number: int, index: int, *, is_failed: bool) -> None:
-        self._note_running(now)
-        self._running -= 1
+        self._note_running(now, -1)
         if not is_failed:
             self._done += 1
         elif not self._try_again(now, number, index):
@@ -258,7 +234,3 @@ class _Queued:
         self._enter(now)
         self._add(self._inflows[number].again(number, index, now + pause))
         return True
-
-    def _note_running(self, now: float) -> None:
-        self._running_seconds += self._running * (now - self._seen_at)
-        self._seen_at = now

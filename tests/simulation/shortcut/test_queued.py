@@ -39,7 +39,7 @@ class One(Scenario):
 
 
 def pure(inflows, workers, queue, shifts, pause, due_count, moments, is_step, taking, count):
-    return _Queued(inflows, workers, queue, shifts, pause, count).run(due_count, moments, is_step, taking)
+    return _Queued(inflows, workers, queue, shifts, pause, due_count, count).run(moments, is_step, taking)
 
 
 BODIES = pytest.mark.parametrize("body", [pure, pass_by_queue], ids=["pure", "in use"])
