@@ -1,8 +1,10 @@
-"""Holds a run by the shortcut against the executor: the first part of the same scenario with the same seed, job by job.
+"""Holds a run by the shortcut against the executor: its beginning, with the same seed, job by job.
 
-The part has 2,000 starts, and 200 jobs that waited if that many ever do, but at most 5,000 starts. All rules of the shortcut
-are in force from the beginning, since a scenario that changes in the course of a run is refused. So a longer part would
-repeat the same decisions with other numbers.
+The part has 2,000 starts, and 200 jobs that waited if that many ever do, but at most 5,000 starts. The rules of the shortcut
+are in force from the beginning, so a longer part would repeat the same decisions with other numbers. Only an outage, or a
+value by hour, may come later: these are held against the executor by random tests alone.
+
+The starts are those of the run itself. Its figures are sums over all of it, so those of the part are computed once more.
 """
 
 from __future__ import annotations
