@@ -34,6 +34,7 @@ from libcpp.vector cimport vector
 import math
 import time
 from array import array
+from collections import deque
 from heapq import heappop, heappush
 from types import CoroutineType, FunctionType
 
@@ -293,6 +294,7 @@ bodies = {
     "ExecutorObserver.ended": ended,
     "ExecutorObserver.started": started,
     "Intervals._note_opening": _note_opening,
+    "Intervals.begin_interval": begin_interval,
     "Intervals.enter": enter,
     "Job.__call__": call_job,
     "Job._begin_arrival": begin_arrival,
@@ -309,6 +311,7 @@ bodies = {
     "PlainQueue.admit_record": admit_record,
     "PlainQueue.poll": poll,
     "PlainQueue.take_effect": take_effect,
+    "ReadyQueues.earliest": earliest,
     "ReadyQueues.head": head,
     "ReadyQueues.push_run": push_run,
     "Runner._on_timer": _on_timer,
@@ -336,6 +339,7 @@ bodies = {
     "in_due_order": in_due_order,
     "late_waits": late_waits,
     "mixed": mixed,
+    "pass_by_queue": pass_by_queue,
     "pass_jobs": pass_jobs,
     "random_times": random_times,
 }

@@ -32,6 +32,16 @@ def enter(QueueFields self, double now, double wall):
         (<object>self)._read_wall(now, wall, since)
 
 
+def begin_interval(QueueFields self, double now, Py_ssize_t late_count):
+    cdef PlanFields plan = self.plan
+    if self.ticks is not self.timeline:
+        pure["Intervals.begin_interval"](self, now, late_count)
+        return
+    self.last_tick, self.interval_end = (<CalendarFields>self.on_time).number, self.end
+    plan.next_at = <double>self.ticks.start_of(self.last_tick) + self.phase_seconds
+    plan.end, plan._late_count = self.interval_end + self.phase_seconds, late_count
+
+
 def _note_opening(QueueFields self):
     return note_opening(self)
 
@@ -143,20 +153,24 @@ cdef double next_opening(CalendarFields self) except? -1:
 cdef bint pull(QueueFields self, double now) except -1:
     """Make the due tasks ready: ``PlainQueue._pull``."""
     cdef CalendarFields on_time = self.on_time, spread = self.spread
-    cdef double steps = PULL_STEPS
+    cdef double steps = PULL_STEPS, begin = INF
     if self.is_halted or self.rekeying or PyObject_Length(self.chores):
         return self._pull(now)
     if self._opening_at <= now and note_opening(self) <= now:
         return self._pull(now)
-    if not self.is_unlimited and spread.opened_count + self.later_count > 0:
-        return self._pull(now)
     self._pulled_at = now
+    if not self.is_unlimited and spread.groups and not active_of(on_time.ready) and not active_of(spread.ready):
+        begin = min(next_spread_due(self), next_due(on_time))  # ``PlainQueue._next_begin``
     if on_time.groups:
         steps = pull_due(on_time, seen_until(self.timeline, now), steps)
     if spread.groups:
         steps = pull_due(spread, self.interval_end if self.early else now - self.phase_seconds, steps)
     self._is_sorting = self._is_bursty and steps <= 0
     self.is_dense = False
+    if not self.is_unlimited and spread.opened_count + self.later_count > 0:
+        self.is_dense = is_dense(self, now) or (bool(self.passing) and self._is_passing())
+        if self.is_dense and begin <= now:
+            (<AdmissionFields>self.admission).permits.begin_at(self.timeline.to_ns(begin))
     (<AdmissionFields>self.admission).count = 0
     return steps > 0 and not PyObject_Length(self.chores)
 
@@ -170,7 +184,7 @@ cdef double pull_due(CalendarFields calendar, double now, double steps) except? 
         group = calendar.groups[0]
         if not isinstance(calendar.ready, ReadyFields) or not may_merge(group):
             return calendar.pull(now, steps)
-        if len(group) != 1:
+        if len(group) != 1 or type((<StreamFields>group[0]).order) is RISING_ORDER:
             steps = pull_group(calendar, group, now, steps)
         else:
             stream = <StreamFields>group[0]
@@ -269,8 +283,11 @@ cdef int add_run(ReadyFields self, object source, object positions, object rank)
     """Add tasks of one source and rank, in due order: ``ReadyQueues.push_run``."""
     cdef RunFields run
     queue = self._queues.get(rank)
-    if not queue:
+    if self._by_due is not None:
         queue = (<object>self)._queue(rank)
+    elif queue is None:
+        queue = self._queues[rank] = deque()
+        heappush(self.active, rank)
     run = RLE_NEW(RUN, NO_ARGS)
     run.source, run._positions, run._number, run._cursor = source, positions, self._count, 0
     queue.append(run)
@@ -311,10 +328,10 @@ cdef object take(QueueFields self, double now, long long limit):
             calendar = spread
         elif self._pulled_at >= (<PlanFields>self.plan).next_at and not self.wall.is_reading:
             calendar = spread
-            self._is_planned = spread.ready.earliest() is not None  # nothing is special here, so only due times count
+            self._is_planned = earliest_of(spread.ready) is not None  # nothing is special here, so only due times count
         else:
             return None
-        run = calendar.ready.pop_earliest() if self._is_planned else first_run(calendar.ready)
+        run = earliest_run(calendar.ready) if self._is_planned else first_run(calendar.ready)
         source = run.source
         count = 1
         if limit != 1 and not self._is_single:

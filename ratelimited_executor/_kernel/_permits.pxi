@@ -151,7 +151,75 @@ cdef long long find_permits(QueueFields self, double now) except -1:
     cdef AdmissionFields admission = self.admission
     if (admission.count and now <= admission.usable_until) or count_permits(admission, now):
         return admission.count
+    if note_next(admission, now):
+        return 0
     return admission.find(now, self.interval_end)
+
+
+cdef bint note_next(AdmissionFields admission, double now) except -1:
+    """Note the next permit's time where none is usable: ``PermitGrid.next_fresh_time``; False if the pure body must do it."""
+    cdef GridFields grid = grid_of(admission.permits)
+    cdef long long now_ns, number, slack_ns, when
+    if grid is None or not to_ns(admission._timeline, now, &now_ns) or not is_alone(grid, now_ns, &number, &slack_ns):
+        return False
+    if usable(grid, now_ns):  # of its grid: the window holds it back
+        return False
+    number = max(number, first_since(grid, now_ns - slack_ns), last_until(grid, now_ns) + 1)
+    when = time_of_number(grid, number)
+    if not -UNLIMITED < when < UNLIMITED:
+        return False
+    admission.next_at = to_loop(admission._timeline, max(when, now_ns))
+    return True
+
+
+cdef bint is_alone(GridFields grid, long long now_ns, long long* number, long long* slack_ns) except -1:
+    """True if a grid has no peers, and its numbers fit; reads the first permit that is not taken, and the slack."""
+    cdef long long peers
+    return (
+        has_numbers(grid) and fits(grid.peers, &peers) and peers == 1 and now_ns >= grid.start
+        and fits(grid._next, number) and fits(grid.slack_ns, slack_ns)
+    )
+
+
+cdef inline long long last_until(GridFields grid, long long time_ns) noexcept:
+    """Return the number of the last permit that has come up by a time: ``Piece.floor``."""
+    return floor_of(grid.base + <rle_wide>(time_ns - grid.start) * grid.step, grid.unit)
+
+
+cdef inline long long first_since(GridFields grid, long long time_ns) noexcept:
+    """Return the number of the first permit of the piece in force from a time on: ``PermitGrid._ceil_phase``."""
+    return floor_of(grid.base + <rle_wide>(max(time_ns, grid.start) - grid.start) * grid.step + grid.unit - 1, grid.unit)
+
+
+cdef inline long long floor_of(rle_wide value, long long unit) noexcept:
+    """Divide, rounded down; what does not fit becomes the nearest number that does."""
+    cdef rle_wide found = value / unit
+    if value < 0 and found * unit != value:
+        found -= 1
+    return <long long>max(<rle_wide>-UNLIMITED, min(<rle_wide>UNLIMITED, found))
+
+
+cdef long long permits_until(QueueFields self, double now) except -2:
+    """Count the permits that can be taken in the rest of the interval: ``ExactGrid.count_until``; -1 if the pure body must do it."""
+    cdef AdmissionFields admission = self.admission
+    cdef GridFields grid = grid_of(admission.permits)
+    cdef long long now_ns = 0, end_ns = 0, number, slack_ns, newest, count, end
+    if grid is None or not to_ns(self.timeline, now, &now_ns) or not to_ns(self.timeline, self.interval_end, &end_ns):
+        return -1
+    if not is_alone(grid, now_ns, &number, &slack_ns):
+        return -1
+    newest, end = last_until(grid, now_ns), first_since(grid, end_ns)
+    if end >= UNLIMITED or newest <= -UNLIMITED:
+        return -1
+    if type(grid) is EXACT_GRID and number <= newest < first_since(grid, now_ns - slack_ns):
+        count = floor_of(<rle_wide>max(0LL, end_ns - 1 - now_ns) * grid.step, grid.unit)  # after the newest, which is late
+        return 1 + count if count < UNLIMITED else -1
+    first, last, void_to, until_ns = grid._first, grid._last, grid._void_to, grid.usable_until_ns
+    count = usable(grid, now_ns)
+    if count >= 0 and grid._void_to is not None and not fits(grid._void_to, &number):
+        count = -1
+    grid._first, grid._last, grid._void_to, grid.usable_until_ns = first, last, void_to, until_ns
+    return count if count < 0 else count + max(0LL, end - max(number, newest + 1))
 
 
 cdef long long admitted(GridFields grid, WindowFields log, long long count, long long now_ns) except -2:
@@ -203,7 +271,7 @@ cdef int take_permits(AdmissionFields admission, long long count, double now) ex
     if grid is not None and grid._log is not None:
         receipt = [[None, count], count]  # before all else: an allocation may run Python code
         if grid._void_to is not None and <list>grid._pieces:
-            (<object>grid)._slip(grid._first, grid._looked_ns)
+            slip(grid)
     is_known = grid is not None and has_numbers(grid) and fits(grid._first, &first)
     if is_known and fits(grid.peers, &peers) and fits(grid.rank, &rank):
         number = first + (count - 1) * peers + 1
@@ -221,6 +289,19 @@ cdef int take_permits(AdmissionFields admission, long long count, double now) ex
                 admission.next_at = to_loop(admission._timeline, number if number > -UNLIMITED else 0)
             return 0
     pure["Admission.take"](admission, count, now)
+    return 0
+
+
+cdef int slip(GridFields grid) except -1:
+    """Move the grid so that the permit that was counted first came up when it was: ``ExactGrid._slip``."""
+    cdef long long number, first, looked_ns
+    if not has_numbers(grid) or not fits(grid._first, &first) or not fits(grid._looked_ns, &looked_ns) or not fits(grid._next, &number):
+        (<object>grid)._slip(grid._first, grid._looked_ns)
+        return 0
+    _, _, step, unit = grid.piece
+    piece = type(grid.piece)(grid._looked_ns, grid._first * unit, step, unit)
+    grid._void_to, grid._next, grid._pieces = None, max(number, first), [piece]
+    grid.piece, grid.start, grid.base = piece, looked_ns, <rle_wide>first * grid.unit
     return 0
 
 

@@ -1,5 +1,8 @@
 # Tasks becoming ready, starting and ending: included by ``_compiled.pyx``.
 
+cdef Py_ssize_t RANK_COUNT_MAX = 16  # ranks among which the task due first is found by looking at each
+
+
 cdef inline object call_in(object context, object call, object args, bint is_one):
     """Call a function in a context: ``Context.run`` without a tuple of its arguments (saves 0.05)."""
     PyContext_Enter(context)
@@ -413,6 +416,49 @@ def head(ReadyFields self):
         del self._queues[rank]
         heappop(self.active)
     return None
+
+
+def earliest(ReadyFields self):
+    cdef double due, least = INF
+    cdef int64_t number, first = 0
+    cdef object queue, rank, run, chosen = None
+    if len(self.active) > RANK_COUNT_MAX:
+        return pure["ReadyQueues.earliest"](self)
+    if len(self.active) <= 1:
+        found = head(self)
+        if found is None:
+            return None
+        self._earliest = (<tuple>found)[0]
+        return (<tuple>found)[1]
+    for rank in self.active:
+        queue = self._queues.get(rank)
+        while queue:
+            run = queue[0]
+            found = head_due(run)
+            if found is None:
+                queue.popleft()
+                continue
+            due = found
+            number = (<RunFields>run)._number + (<RunFields>run)._cursor if isinstance(run, RunFields) else run.head_number
+            if chosen is None or due < least or (due == least and number < first):
+                chosen, least, first = rank, due, number
+            break
+    if chosen is None:
+        return None
+    self._earliest = chosen
+    return least
+
+
+cdef inline object earliest_of(object ready):
+    """Return the due time of the task due first in a calendar; None if none is ready."""
+    return earliest(<ReadyFields>ready) if type(ready) is READY_QUEUES else ready.earliest()
+
+
+cdef inline object earliest_run(object ready):
+    """Return the run that ``earliest()`` found: ``ReadyQueues.pop_earliest``."""
+    if type(ready) is READY_QUEUES:
+        return (<ReadyFields>ready)._queues[(<ReadyFields>ready)._earliest][0]
+    return ready.pop_earliest()
 
 
 cdef object head_due(object run):

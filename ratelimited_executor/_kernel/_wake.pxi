@@ -109,11 +109,13 @@ cdef object take_due(CalendarFields calendar, double now, bint is_lone):
     cdef list group
     if len(calendar.groups) > 1 and is_read(calendar.groups[0]):
         calendar.groups.popleft()
+    if not is_lone and (len(calendar.groups) != 1 or len(calendar.groups[0]) != 1):
+        return None
     if len(calendar.groups) != 1 or type(calendar.groups[0]) is not list or not len(<list>calendar.groups[0]):
         return calendar.take_lone(now) if is_lone else calendar.take_first(now)
     group = calendar.groups[0]
-    if len(group) > 1 and not (is_lone and isinstance(calendar.ready, ReadyFields)):
-        return calendar.take_lone(now) if is_lone else calendar.take_first(now)
+    if len(group) > 1 and not isinstance(calendar.ready, ReadyFields):
+        return calendar.take_lone(now)
     if len(group) > 1 and (<ReadyFields>calendar.ready).active:
         return None
     for each in group:
@@ -305,7 +307,7 @@ cdef object take_planned(QueueFields self, double now):
     cdef CalendarFields spread = self.spread
     if not is_one(self, now):
         return None
-    due = spread.ready.earliest() if active_of(spread.ready) else None
+    due = earliest_of(spread.ready) if active_of(spread.ready) else None
     if due is None:
         found = take_due(spread, now - self.phase_seconds, False)
         if found is None:
@@ -313,7 +315,7 @@ cdef object take_planned(QueueFields self, double now):
     else:
         if spread.groups and next_due(spread) < <double>due:
             return None
-        found = take_from(spread.ready.pop_earliest())
+        found = take_from(earliest_run(spread.ready))
     return found if admit(self, spread, (<tuple>found)[0], (<tuple>found)[1], now) else None
 
 
@@ -322,6 +324,7 @@ cdef bint is_dense(QueueFields self, double now) except -1:
     cdef AdmissionFields admission = self.admission
     cdef Py_ssize_t waiting = (<CalendarFields>self.on_time).opened_count + (<CalendarFields>self.spread).opened_count
     cdef double since = now if admission.count else admission.next_at
+    cdef long long count
     waiting += self.later_count + self._later_on_time_count
     if waiting <= 1:
         return False
@@ -329,7 +332,8 @@ cdef bint is_dense(QueueFields self, double now) except -1:
         return False
     if waiting > (self.interval_end - now) * admission.per_second + admission.usable_max + MARGIN_COUNT:
         return True
-    return self._is_dense(now)
+    count = permits_until(self, now)
+    return self._is_dense(now) if count < 0 else waiting > count
 
 
 cdef bint admit(QueueFields self, CalendarFields calendar, object source, object item, double now) except -1:
@@ -431,6 +435,12 @@ cdef double next_on_time(QueueFields self, double now, bint is_ready) except? -1
     return min(due, permit)
 
 
+cdef inline double next_spread_due(QueueFields self) except? -1:
+    """Return when the next task to be spread is read as due: ``PlainQueue._next_spread_due``."""
+    cdef double due = next_due(self.spread)
+    return (due + self.phase_seconds) * ROUND_UP if self.phase_seconds else due
+
+
 cdef double next_instant(QueueFields self, double now) except? -1:
     """Return the loop time of the next start instant: ``PlainQueue._next_instant``."""
     cdef CalendarFields on_time = self.on_time, spread = self.spread
@@ -443,9 +453,7 @@ cdef double next_instant(QueueFields self, double now) except? -1:
     if is_spread_ready and instant > self.interval_end:
         instant = self.interval_end
     planned = now if self.is_dense or self.pacing is ON_TIME else (<PlanFields>self.plan).next_at
-    spread_due = now if is_spread_ready else next_due(spread)
-    if self.phase_seconds and not is_spread_ready:
-        spread_due = (spread_due + self.phase_seconds) * ROUND_UP
+    spread_due = now if is_spread_ready else next_spread_due(self)
     if self.early and not is_spread_ready and spread_due < INF:
         spread_due = self.interval_end
     permit = next_time(self, now) if not self.is_unlimited and (is_ready or is_spread_ready) else now
@@ -457,6 +465,11 @@ cdef double next_instant(QueueFields self, double now) except? -1:
 # The question.
 
 def poll(QueueFields self, double now, long long limit):
+    return answer(self, now, limit)
+
+
+cdef object answer(QueueFields self, double now, long long limit):
+    """Take what starts at loop time ``now``: ``PlainQueue.poll``."""
     cdef object found = None
     cdef bint is_changed = self.is_changed
     self.is_changed = False

@@ -109,6 +109,7 @@ class ReadyFields:
 
     _by_due: list[Any] | None
     _count: int
+    _earliest: Any
     _queues: dict[Any, deque[Any]]
     active: list[Any]
 

@@ -191,6 +191,7 @@ class Intervals(QueueFields):
             self._opening_at = min(self._opening_at, self.spread.opening_time())
         return self._opening_at
 
+    @two_bodies
     def begin_interval(self, now: float, late_count: int) -> None:
         """Begin the interval of a loop time; ``late_count`` of its tasks are late."""
         if self.ticks is self.timeline:

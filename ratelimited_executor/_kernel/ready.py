@@ -43,7 +43,7 @@ class ReadyQueues(ReadyFields):
         calendar: the calendar of the records' places.
     """
 
-    __slots__ = ("_calendar", "_earliest")
+    __slots__ = ("_calendar",)
 
     _by_due: list[tuple[float, int, Rank]] | None
 
@@ -119,6 +119,7 @@ class ReadyQueues(ReadyFields):
         """Return a run from which to take the first task; only right after :meth:`head` found one."""
         return self._queues[self.active[0]][0]
 
+    @two_bodies
     def earliest(self) -> float | None:
         """Return the due time of the task due first (of equal ones, the first to arrive): O(log ranks)."""
         if len(self.active) <= 1:  # nearly always

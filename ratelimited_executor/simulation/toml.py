@@ -11,7 +11,6 @@ import tomllib
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from fractions import Fraction
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -23,7 +22,8 @@ from ratelimited_executor._runtime.arguments import count_of, number_of
 from ratelimited_executor.exceptions import BacklogFullError
 from ratelimited_executor.simulation.arrivals import Daily, Poisson, Recorded, Regular
 from ratelimited_executor.simulation.distributions import Constant, Exponential, LogNormal, Percentiles, Sample
-from ratelimited_executor.simulation.jobs import NOT_RECORDED, RECORDED, JobFailedError, failures_of
+from ratelimited_executor.simulation.hours import HOUR_SECONDS, Shift, in_force
+from ratelimited_executor.simulation.jobs import NOT_RECORDED, RECORDED, JobFailedError, OutageFailures
 from ratelimited_executor.simulation.limits import (
     JOBS_MAX,
     KEYS_MAX,
@@ -40,7 +40,7 @@ from ratelimited_executor.simulation.waits import Objective
 from ratelimited_executor.spread.slots import CycleSlots
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
     from os import PathLike
 
     from ratelimited_executor.simulation.arrivals import Arrivals
@@ -51,7 +51,6 @@ if TYPE_CHECKING:
 
 __all__ = ["TomlScenario", "load_toml"]
 
-_HOUR_SECONDS: Final = 3600.0
 _ATTEMPTS: Final = 5  # those of Retry
 _ALMOST_ONE: Final = math.nextafter(1.0, 0.0)
 
@@ -190,7 +189,7 @@ class TomlScenario(Scenario):
         failures = options.get("failures", 0.0)
         spans = [_span(each) for each in self._table.get("outages", ()) if each.get("job") == name]
         if spans:
-            failures = _failures_in_outages(made.sim, failures, spans)
+            failures = OutageFailures(failures, spans, made.sim.loop.clock)
         then, follow = options.get("then"), None
         if then is not None:
             follow = _follower(made, name, options, self._table)
@@ -347,7 +346,7 @@ def _make_executor(sim: Simulation, name: str, options: dict[str, Any]) -> Any:
             raise ValueError(f"pacing must be {' or '.join(map(repr, known))}, got {rest['pacing']!r}")
         rest["pacing"] = known[rest["pacing"]]
     shifts = {key: _by_hour(key, rest[key]) for key in ("rate", "max_concurrency") if isinstance(rest.get(key), dict)}
-    rest.update((key, _in_force(hours, sim.loop.clock.wall())) for key, hours in shifts.items())
+    rest.update((key, in_force(hours, sim.loop.clock.wall())) for key, hours in shifts.items())
     if "attempts" in rest and "retry" in rest:
         raise ValueError("give retry, with attempts in it, or attempts alone, and not both")
     retry = rest.pop("retry", {"attempts": rest.pop("attempts", 1)})
@@ -356,8 +355,8 @@ def _make_executor(sim: Simulation, name: str, options: dict[str, Any]) -> Any:
     made = sim.executor(name, **rest) if nodes is None else sim.fleet(name, nodes, **rest)
     executors = made.executors if isinstance(made, Nodes) else (made,)
     for key, hours in shifts.items():
-        first = -sim.loop.clock.wall() % _HOUR_SECONDS
-        sim.every(_HOUR_SECONDS, partial(_shift, sim, executors, key, hours), first=first or _HOUR_SECONDS)
+        first = -sim.loop.clock.wall() % HOUR_SECONDS
+        sim.every(HOUR_SECONDS, Shift(executors, key, hours, sim.loop.clock), first=first or HOUR_SECONDS)
     return made
 
 
@@ -373,20 +372,6 @@ def _by_hour(name: str, table: dict[str, Any]) -> dict[int, Any]:
             else:
                 count_of(name, value)
         return hours
-
-
-def _in_force(hours: dict[int, Any], epoch: float) -> Any:
-    """Return what is in force at a time: an omitted hour has the value of the one before it."""
-    now = int(epoch // _HOUR_SECONDS) % 24
-    return hours[max((hour for hour in hours if hour <= now), default=max(hours))]
-
-
-def _shift(sim: Simulation, executors: Iterable[Any], name: str, hours: dict[int, Any]) -> None:
-    """Set what is in force from now on, if the hour changes it."""
-    now = sim.loop.clock.wall()
-    if int(now // _HOUR_SECONDS) % 24 in hours:
-        for executor in executors:
-            setattr(executor, name, _in_force(hours, now))
 
 
 def _make_population(sim: Simulation, name: str, options: dict[str, Any]) -> Population:
@@ -471,20 +456,6 @@ def _begin_outage(made: _Made, options: dict[str, Any]) -> None:
         raise ValueError("job must not be given with population and group: an outage affects one or the other")
     job = _find("job", options["job"], made.jobs)
     made.sim.events += [(begin, f"{job.name} is out"), (end, f"{job.name} is back")]
-
-
-def _failures_in_outages(sim: Simulation, usual: Any, spans: list[tuple[float, float]]) -> Callable[[Any], float]:
-    """Return a function that returns the fraction of jobs that fail: 1.0 for a job that starts in an outage."""
-    part, clock = failures_of(usual), sim.loop.clock
-
-    def failures(_: Any) -> float:
-        now = clock._monotonic
-        for begin, end in spans:  # faster than any(), on the path of jobs
-            if begin <= now < end:
-                return 1.0
-        return part
-
-    return failures
 
 
 @contextmanager

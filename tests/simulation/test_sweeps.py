@@ -301,7 +301,7 @@ def test_figures_by_the_shortcut_are_those_of_the_executor():
 def test_a_sweep_says_why_the_executor_ran():
     """The reason is in the sentence, and in each run."""
     found = run({"workers": [3]}, seeds=1)
-    why = "executor api spreads its jobs: the shortcut is for pacing on time"
+    why = "runs of fewer than 8,000 jobs take no longer with the executor"
     assert f"All runs are those of the executor, as {why}." == found.shortcut
     assert [why] == [each.obstacle for each in found.configurations[0].runs.values()]
 

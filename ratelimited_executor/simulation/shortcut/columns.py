@@ -174,10 +174,10 @@ class InflowKeys:
             iter(columns.keys or ()) if feed is None else chain.from_iterable(_minutes(feed, columns.counts))
         )
 
-    def between(self, first: int, stop: int) -> list[Any]:
-        """Return the keys from a position to another."""
-        self._drawn.extend(islice(self._rest, max(0, stop - len(self._drawn))))
-        return self._drawn[first:stop]
+    def of(self, indexes: Sequence[int]) -> list[Any]:
+        """Return the keys of some jobs, by index."""
+        self._drawn.extend(islice(self._rest, max(0, max(indexes, default=-1) + 1 - len(self._drawn))))
+        return [self._drawn[index] for index in indexes]
 
 
 def _minutes(feed: Feed, counts: array[int]) -> Iterator[Sequence[Any]]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ratelimited_executor._kernel.pacing import Pacing
 from ratelimited_executor.simulation.arrivals import Poisson
 from ratelimited_executor.simulation.distributions import Exponential
 from ratelimited_executor.simulation.shortcut.rules import NoShortcutError, Survey
@@ -39,7 +40,7 @@ def expected_wait(scenario: Scenario) -> tuple[str, float] | None:
     sim = Survey(seed=0, interval=scenario.interval)
     try:
         sim.set_up(scenario)
-        if len(sim.planned) != 1:
+        if len(sim.planned) != 1 or sim.shifts:
             return None
         (planned,) = sim.planned
         executor, job = planned.executor, planned.job
@@ -47,7 +48,9 @@ def expected_wait(scenario: Scenario) -> tuple[str, float] | None:
         if type(arrivals) is not Poisson or type(job.duration) is not Exponential:
             return None
         workers = executor.max_concurrency
-        if not workers or not executor._engine.queue.is_unlimited:  # type: ignore[union-attr]  # it has started
+        queue = executor._engine.queue  # type: ignore[union-attr]  # it has started
+        is_plain = queue.is_unlimited and queue.pacing is Pacing.ON_TIME
+        if not workers or not is_plain or (job.failures != 0.0 and executor in sim.retries):
             return None
         load = arrivals._rate * job.duration.mean
         if load >= workers:

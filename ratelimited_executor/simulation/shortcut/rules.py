@@ -1,9 +1,10 @@
 """Which scenarios the shortcut computes exactly: it sets a scenario up, and keeps what is to arrive.
 
-The rules: executors with ``max_concurrency``, a single rate, or both, with ``Pacing.ON_TIME``; kinds of jobs with drawn,
-constant or recorded durations and a fraction that fails, each at one executor; arrivals and batches, with priorities.
-Whatever else a scenario asks for is refused by its name: keys with limits, retries of jobs that fail, populations and
-their outages, cycles, followers, functions of the scenario's own, fleets, and settings that change.
+The rules: executors with ``max_concurrency``, a single rate, or both, of any pacing, and with retries; kinds of jobs with
+drawn, constant or recorded durations, a fraction that fails and outages, each at one executor; arrivals and batches, with
+priorities; values by hour of the executors.
+Whatever else a scenario asks for is refused by its name: keys with limits, populations and their outages, cycles,
+followers, functions of the scenario's own, fleets, and settings that change.
 """
 
 from __future__ import annotations
@@ -13,9 +14,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from ratelimited_executor._core.permits.exact import ExactGrid
-from ratelimited_executor._kernel.pacing import Pacing
+from ratelimited_executor._core.repeat.retries import Retry
 from ratelimited_executor._kernel.records import TaskClass
-from ratelimited_executor.simulation.jobs import Job
+from ratelimited_executor.simulation.hours import HOUR_SECONDS, Shift
+from ratelimited_executor.simulation.jobs import Job, OutageFailures
 from ratelimited_executor.simulation.simulation import Nodes, Simulation
 
 if TYPE_CHECKING:
@@ -52,7 +54,7 @@ class Planned:
 
     executor: RateLimitedExecutor
     job: Job
-    rank: tuple[float, int]
+    rank: tuple[float, TaskClass]
     name: str
     feed: Feed | None = None
     keys: list[Any]
@@ -69,6 +71,8 @@ class Survey(Simulation):
 
     Attributes:
         planned: all jobs that are to arrive, in the order in which they were set up.
+        retries: how jobs are retried, by executor.
+        shifts: the settings by hour, each with the time at which it is looked at first.
 
     Raises:
         NoShortcutError: by any method that the shortcut does not compute.
@@ -77,7 +81,8 @@ class Survey(Simulation):
     def __init__(self, *, seed: int, interval: float) -> None:
         super().__init__(seed=seed, interval=interval)
         self.planned: Final[list[Planned]] = []
-        self._retrying: set[RateLimitedExecutor] = set()
+        self.retries: Final[dict[RateLimitedExecutor, Retry]] = {}
+        self.shifts: Final[list[tuple[float, Shift]]] = []
 
     def set_up(self, scenario: Scenario) -> None:
         """Let a scenario set up the world, and check what it did."""
@@ -97,10 +102,11 @@ class Survey(Simulation):
         for option in options.keys() - _OPTIONS:
             if options[option] is not None:
                 raise NoShortcutError(f"executor {name} {_WORDS.get(option, f'has {option}')}")
-        if options.get("pacing") is not Pacing.ON_TIME:
-            raise NoShortcutError(f"executor {name} spreads its jobs: the shortcut is for pacing on time")
-        if options.get("retry") is not None:
-            self._retrying.add(made)
+        retry = options.get("retry")
+        if retry is not None:
+            if type(retry) is not Retry or not isinstance(retry.on, (tuple, type)):
+                raise NoShortcutError(f"executor {name} has a function that decides on retries")
+            self.retries[made] = retry
         return made
 
     def _check_executor(self, source: ArrivalSource) -> None:
@@ -116,23 +122,26 @@ class Survey(Simulation):
 
     def _check_jobs(self) -> None:
         homes: dict[Job, RateLimitedExecutor] = {}
+        retrying: set[RateLimitedExecutor] = set()
         for each in self.planned:
             job = each.job
             if homes.setdefault(job, each.executor) is not each.executor:
                 raise NoShortcutError(f"jobs of {job.name} arrive at two executors")
             if job._has_end:
                 raise NoShortcutError(f"the ends of {job.name} have consequences")
-            if job._fails is not None:
+            if job._fails is not None and type(job._fails) is not OutageFailures:
                 raise NoShortcutError(f"the failures of {job.name} depend on more than chance")
-            if job._failures and each.executor in self._retrying:
-                raise NoShortcutError(f"jobs of {job.name} fail, and are tried again")
+            if job.failures != 0.0 and each.executor in self.retries:
+                retrying.add(each.executor)
+        if len(retrying) > 1:  # they draw their pauses from one stream, in the order of all failures
+            raise NoShortcutError("jobs that fail are tried again at two executors")
 
     # What arrives.
 
     def _begin_feed(self, feed: Feed, executor: RateLimitedExecutor | Nodes, options: dict[str, Any]) -> None:
         job = self._kind_of(feed.job, executor, options)
         self._call_of(job, options)  # it notes the priority
-        rank = -feed.priority, int(TaskClass.OTHER)
+        rank = -feed.priority, TaskClass.OTHER
         name = f"jobs of {job.name} on {executor.name}"  # type: ignore[union-attr]  # no fleet passes _kind_of()
         self.planned.append(
             Planned(executor=executor, job=job, rank=rank, name=self._named(name), feed=feed, keys=[], dues=[])  # type: ignore[arg-type]  # as above
@@ -154,7 +163,7 @@ class Survey(Simulation):
         dues = [now] * len(every) if delays is None else [now + float(delay) for delay in delays]
         if len(dues) != len(every) or not all(now <= due < math.inf for due in dues):
             raise NoShortcutError(f"the delays of a batch of {job.name} are not in order")
-        rank = -options.get("priority", 0), int(TaskClass.IMMEDIATE if delays is None else TaskClass.OTHER)
+        rank = -options.get("priority", 0), TaskClass.IMMEDIATE if delays is None else TaskClass.OTHER
         name = f"jobs of a batch of {job.name}"
         work = self.stream(name)
         self.planned.append(
@@ -193,6 +202,9 @@ class Survey(Simulation):
         """Refuse: what is called may do anything."""
         raise NoShortcutError("something changes in the course of a run: a call at a time")
 
-    def every(self, period: Any, call: Any, *, first: Any = 0.0) -> NoReturn:  # noqa: ARG002  # as above
-        """Refuse: what is called may do anything."""
+    def every(self, period: Any, call: Any, *, first: Any = 0.0) -> None:
+        """Keep settings by hour; refuse all else: what is called may do anything."""
+        if type(call) is Shift and period == HOUR_SECONDS:
+            self.shifts.append((float(first), call))
+            return
         raise NoShortcutError("something changes in the course of a run: a repeated call")

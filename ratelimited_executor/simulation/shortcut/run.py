@@ -2,38 +2,49 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 from array import array
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from ratelimited_executor._kernel.pacing import Pacing
+from ratelimited_executor._runtime.repeat.retrying import pause_before_retry
 from ratelimited_executor.simulation.accounts import Tally
 from ratelimited_executor.simulation.database import RunDatabase
 from ratelimited_executor.simulation.feeds import CHUNK_SECONDS
+from ratelimited_executor.simulation.jobs import JobFailedError, OutageFailures
 from ratelimited_executor.simulation.limits import JOBS_MAX
 from ratelimited_executor.simulation.recorder import Recorder
 from ratelimited_executor.simulation.runs import end_of_step, looks
 from ratelimited_executor.simulation.shortcut.columns import InflowKeys, columns_of
-from ratelimited_executor.simulation.shortcut.passing import CROWD, TIES, Inflow, Passed, late_waits, pass_jobs
+from ratelimited_executor.simulation.shortcut.passing import Inflow, Passed, late_waits, pass_jobs
+from ratelimited_executor.simulation.shortcut.queued import pass_by_queue
 from ratelimited_executor.simulation.shortcut.rules import NoShortcutError, Survey
-from ratelimited_executor.simulation.shortcut.ties import set_turns
 from ratelimited_executor.simulation.waits import KEY_COUNT_MAX, end_of_period
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from ratelimited_executor._core.histogram import DurationHistogram
+    from ratelimited_executor._core.repeat.retries import Retry
+    from ratelimited_executor._runtime.life.executor import RateLimitedExecutor
+    from ratelimited_executor._runtime.time.hooks import RandomNumbers
     from ratelimited_executor.simulation.accounts import Account
+    from ratelimited_executor.simulation.hours import Shift
     from ratelimited_executor.simulation.jobs import Job
+    from ratelimited_executor.simulation.loop import SimulationLoop
     from ratelimited_executor.simulation.shortcut.columns import Columns
     from ratelimited_executor.simulation.shortcut.rules import Planned
     from ratelimited_executor.simulation.simulation import ArrivalSource, Scenario
     from ratelimited_executor.simulation.waits import ObjectiveRecord
 
 __all__ = ["RunInflow", "ShortRun"]
+
+_FAILED: Final = JobFailedError("a job failed")
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +140,13 @@ class ShortRun:
                 raise NoShortcutError(f"runs of fewer than {least_count:,} jobs take no longer with the executor")
             warm = bisect_left(clock.moments, warm_up) if warm_up else -1  # warm-ups are whole steps
             executors = [
-                _Executor(source, [each for each in columns if each[0].executor is source.subject], clock, warm)
+                _Executor(
+                    source,
+                    [each for each in columns if each[0].executor is source.subject],
+                    clock,
+                    warm,
+                    survey,
+                )
                 for source in survey.sources
                 if source.kind == "executor"
             ]
@@ -160,7 +177,9 @@ def _count(recorder: Recorder, executors: list[_Executor], clock: _Clock, warm: 
                 recorder.total.add_look(depth=sum(depths), holding=0, seconds=seconds)
             continue
         counts = [each.counts(number) for each in executors]
-        for account, own in zip(accounts, counts, strict=True):
+        for each, account, own in zip(executors, accounts, counts, strict=True):
+            workers = each.passed.workers[number]
+            account.set_workers(int(workers) if workers < math.inf else 0, moment)
             own.add_to(account)
         if not is_single:
             _Counts(*map(sum, zip(*counts, strict=True))).add_to(recorder.total)
@@ -183,15 +202,20 @@ class _Counts(NamedTuple):
 
     enqueued: int
     started: int
+    retried: int
     done: int
     failed: int
     executing: int
     depth: int
 
+    @property
+    def pending(self) -> int:
+        """The number of jobs that wait."""
+        return self.enqueued - self.done - self.failed - self.executing
+
     def add_to(self, account: Account) -> None:
-        enqueued, started, done, failed, executing, depth = self
-        tally = Tally(enqueued, started, 0, done, failed)
-        account.add(tally, executing=executing, depth=depth, pending=enqueued - started)
+        tally = Tally(self.enqueued, self.started, self.retried, self.done, self.failed)
+        account.add(tally, executing=self.executing, depth=self.depth, pending=self.pending)
 
 
 class _Executor:
@@ -202,9 +226,17 @@ class _Executor:
         planned: what arrives there.
         clock: when something is counted.
         warm: the number of the moment at which the warm-up ends; -1 without one.
+        survey: what was set up.
     """
 
-    def __init__(self, source: ArrivalSource, planned: list[tuple[Planned, Columns]], clock: _Clock, warm: int) -> None:
+    def __init__(
+        self,
+        source: ArrivalSource,
+        planned: list[tuple[Planned, Columns]],
+        clock: _Clock,
+        warm: int,
+        survey: Survey,
+    ) -> None:
         self.source = source
         self._clock = clock
         self._last = last = clock.ends[-1]
@@ -216,35 +248,68 @@ class _Executor:
         self.inflows: list[RunInflow] = []
         for each, columns in planned:
             kind = self.kinds[each.job]
-            waits = [self._delay, *kind.waits_of(int(-each.rank[0]))]
-            level = ranks.index(each.rank)
-            inflow = Inflow(columns, failures=each.job._failures, level=level, waits=waits, executions=kind.executions)
+            fails = each.job._fails
+            inflow = Inflow(
+                columns,
+                failures=fails.usual if isinstance(fails, OutageFailures) else each.job._failures,
+                outages=fails.spans if isinstance(fails, OutageFailures) else (),
+                rank=each.rank,
+                level=ranks.index(each.rank),
+                waits=[self._delay, *kind.waits_of(int(-each.rank[0]))],
+                executions=kind.executions,
+                quantile=None if each.job.is_recorded else each.job._quantile,
+            )
             self.inflows.append(RunInflow(each, columns, inflow, InflowKeys(each, columns)))
-        self.passed = self._pass()
+        self.passed = self._pass(survey)
         meters.found = {(moment, meter): histogram for moment, meter, histogram in self.passed.taken}
         ends = [clock.moments[number] for number in clock.ends]
         accepted = [sum(each.columns.accepted_until(end) for each in self.inflows) for end in ends]
         self._accepted = dict(zip(clock.ends, accepted, strict=True))
-        self._check_minutes()
-        if any(count - self.passed.started[number] > JOBS_MAX for number, count in self._accepted.items()):
+        if any(self.counts(number).pending > JOBS_MAX for number in clock.ends):
             raise NoShortcutError("more jobs wait than an executor of a simulation may hold")
 
-    def _check_minutes(self) -> None:
-        """Refuse a run in which the executor may look at the beginning of a minute before the jobs due then are handed over.
+    def _pass(self, survey: Survey) -> Passed:
+        clock, executor = self._clock, self.source.subject
+        queue, retry = executor._engine.queue, survey.retries.get(executor)
+        inflows = [each.inflow for each in self.inflows]
+        shifts = [
+            (first, partial(_shifted, survey.loop, executor, shift))
+            for first, shift in survey.shifts
+            if executor in shift.executors
+        ]
+        workers = math.inf if executor.max_concurrency is None else float(executor.max_concurrency)
+        arguments = clock.moments, clock.is_step, dict(self._meters.taking), self._meters.count
+        is_changing = any(each.outages or (retry is not None and each.failures) for each in inflows) or bool(shifts)
+        if queue.pacing is Pacing.ON_TIME and not is_changing:
+            permits = queue.permits
+            queue.set_permits(permits.trial())
+            passed = pass_jobs(inflows, workers, None if queue.is_unlimited else queue, *arguments)
+            if not (passed.is_unsure or self._is_unsure()):
+                return passed
+            queue.set_permits(permits)
+            for inflow in inflows:
+                inflow.forget()
+        pause = partial(_pause, retry, survey.loop.random)
+        due_count = self.source.observer.observed.due_count
+        return pass_by_queue(inflows, workers, queue, shifts, pause, due_count, *arguments)
+
+    def _is_unsure(self) -> bool:
+        """True if the executor may look at the beginning of a minute before the jobs due then are handed over.
 
         It does so if that look was planned a minute before, when the hand-over was, or earlier: for the end of a long job,
         for jobs of a batch, or for a permit. Then a job that waits takes the place of a more urgent one that is due just then.
         """
         if len({each.inflow.level for each in self.inflows}) == 1:
-            return
+            return False
         unsure = {
             minute
             for each in self.inflows
             if each.planned.feed is not None
             for minute in _urgent_minutes(each, [other.inflow for other in self.inflows])
         }
-        if unsure and (self._has_rare_starts(unsure) or any(_is_looked_at(each, unsure) for each in self.inflows)):
-            raise NoShortcutError("an urgent job is due at the beginning of a minute, at the end of a wait of others")
+        return bool(unsure) and (
+            self._has_rare_starts(unsure) or any(_is_looked_at(each, unsure) for each in self.inflows)
+        )
 
     def _has_rare_starts(self, minutes: set[float]) -> bool:
         """True if permits are so rare that within the minute before one of some minutes no job has started."""
@@ -258,38 +323,12 @@ class _Executor:
             for minute in minutes
         )
 
-    def _pass(self) -> Passed:
-        clock, executor = self._clock, self.source.subject
-        queue = executor._engine.queue
-        workers = math.inf if executor.max_concurrency is None else float(executor.max_concurrency)
-        permits = None if queue.is_unlimited else queue
-        inflows = [each.inflow for each in self.inflows]
-        taking = dict(self._meters.taking)
-        arguments = clock.moments, clock.is_step, taking, self._meters.count
-        if permits is not None and len(inflows) > 1:  # permits are used up by the first pass: look for ties before
-            self._try(inflows, queue, math.inf, None, clock.moments[-1:], bytearray(1), {}, self._meters.count)
-        passed = self._try(inflows, queue, workers, permits, *arguments)
-        if passed.problem == TIES:
-            passed = self._try(inflows, queue, workers, permits, *arguments)
-        if passed.problem == CROWD:
-            raise NoShortcutError("thousands of jobs of several priorities are due at one instant")
-        return passed
-
-    def _try(self, inflows: list[Inflow], queue: Any, workers: float, permits: Any, *arguments: Any) -> Passed:
-        """Compute all starts; if the turns of jobs that are due at one instant must be known, set them for the next time."""
-        for inflow in inflows:
-            inflow.starts = array("d", [math.inf]) * len(inflow.dues)
-        passed = pass_jobs(inflows, workers, permits, *arguments)
-        if passed.problem == TIES:
-            set_turns([(each.inflow, each.columns.counts, each.planned.feed is None) for each in self.inflows], queue)
-        return passed
-
     def counts(self, number: int) -> _Counts:
         """Return the counts at the end of a step, by the number of the moment."""
         of = self.passed
         return _Counts(
-            self._accepted[number], of.started[number], of.done[number], of.failed[number], of.running[number],
-            of.depth[number],
+            self._accepted[number], of.started[number], of.retried[number], of.done[number], of.failed[number],
+            of.running[number], of.depth[number],
         )  # fmt: skip
 
     def set_running(self, number: int) -> None:
@@ -301,6 +340,26 @@ class _Executor:
         self.source.meters["start_delay"].adopt(self._meters.found[self._last, self._delay])
         for job, kind in self.kinds.items():
             kind.hand_over([each.inflow for each in self.inflows if each.planned.job is job])
+
+
+def _shifted(loop: SimulationLoop, executor: RateLimitedExecutor, shift: Shift, now: float) -> tuple[float, bool]:
+    """Let a setting change at a time; return how many jobs run at once, and True if that woke the executor."""
+    engine: Any = executor._engine
+    loop.clock._monotonic = now
+    asyncio._set_running_loop(loop)
+    try:
+        shift()
+    finally:
+        asyncio._set_running_loop(None)
+    is_awake, engine.armed = engine.armed == -math.inf, math.inf  # it is asked in place of its loop
+    return math.inf if executor.max_concurrency is None else executor.max_concurrency, is_awake
+
+
+def _pause(retry: Retry | None, numbers: RandomNumbers, failures: int) -> float | None:
+    """Return the seconds before another attempt, as ``Retries`` does; None if there is none."""
+    if retry is None:
+        return None
+    return pause_before_retry(retry, failures, _FAILED, first=None, now=0.0, numbers=numbers)
 
 
 def _urgent_minutes(urgent: RunInflow, inflows: Sequence[Inflow]) -> Iterator[float]:
@@ -396,14 +455,15 @@ class _Keyed:
     def __init__(self, job: Job, inflows: list[RunInflow]) -> None:
         self._waits = job._waits
         self._inflows = [(each.inflow, each.keys) for each in inflows if each.planned.job is job]
-        self._nexts = [0] * len(self._inflows)
+        self._nexts = [0] * len(self._inflows)  # attempts counted
         self._numbered = [each.inflow for each in inflows if each.planned.job is job and each.keys.are_numbers]
 
     def may_be_few(self, warm_up: float) -> bool:
         """Return False if there are surely too many keys after the warm-up: each of many jobs has its own."""
         for inflow in self._numbered:
-            stop = bisect_left(inflow.starts, math.inf)
-            if stop - bisect_right(inflow.starts, warm_up) > KEY_COUNT_MAX:
+            of = inflow.attempts
+            first, stop = bisect_right(of.starts, warm_up), bisect_left(of.starts, math.inf)
+            if len(set(of.indexes[first : min(stop, first + 2 * KEY_COUNT_MAX)])) > KEY_COUNT_MAX:
                 self._waits._recent = None
                 return False
         return True
@@ -414,11 +474,11 @@ class _Keyed:
         if recent is None:
             return False
         for number, (inflow, keys) in enumerate(self._inflows):
-            first = self._nexts[number]
-            self._nexts[number] = stop = bisect_right(inflow.starts, time, first)  # jobs of a inflow start in due order
-            for position, key in enumerate(keys.between(first, stop), first):
+            of, first = inflow.attempts, self._nexts[number]
+            self._nexts[number] = stop = bisect_right(of.starts, time, first)
+            for position, key in enumerate(keys.of(of.indexes[first:stop]), first):
                 try:
-                    recent[key].append(inflow.starts[position] - inflow.dues[position])
+                    recent[key].append(of.starts[position] - of.dues[position])
                 except TypeError:  # a key without a hash
                     self._waits._recent = None
                     return False

@@ -2,10 +2,11 @@
 
 import random
 
-from ratelimited_executor import Pacing
+from ratelimited_executor import Pacing, Retry
 from ratelimited_executor.simulation import (
     Daily,
     Exponential,
+    JobFailedError,
     LogNormal,
     Objective,
     Percentiles,
@@ -14,6 +15,8 @@ from ratelimited_executor.simulation import (
     Sample,
     Scenario,
 )
+from ratelimited_executor.simulation.hours import HOUR_SECONDS, Shift
+from ratelimited_executor.simulation.jobs import OutageFailures
 
 
 class Drawn(Scenario):
@@ -35,7 +38,16 @@ class Drawn(Scenario):
         options = {} if workers is None else {"max_concurrency": workers, "worker_price": pick([0, 0.37])}
         if chance.random() < 0.4:
             options["rate"] = pick([0.5, 1, 2.5, "90/min", 7, 100])
-        executor = sim.executor(f"executor {number}", pacing=Pacing.ON_TIME, **options)
+        if number == 0 and chance.random() < 0.5:
+            retry = pick([2, 3, 5]), pick(["100ms", 1, 30])
+            options["retry"] = Retry(retry[0], base=retry[1], on=JobFailedError)
+        if chance.random() < 0.5:
+            options["pacing"] = Pacing.ON_TIME
+        executor = sim.executor(f"executor {number}", **options)
+        for name in [name for name in ("rate", "max_concurrency") if name in options and chance.random() < 0.3]:
+            values = {"rate": [0, 1, 5, "90/min"], "max_concurrency": [0, 1, 4]}[name]
+            hours = {hour: pick(values) for hour in (0, 1, 2)}
+            sim.every(HOUR_SECONDS, Shift([executor], name, hours, sim.loop.clock), first=pick([3600.0, 600.0]))
         for kind in range(pick([1, 1, 2, 3])):
             mean = pick([0.5, 2.0, 4.0])
             duration = pick(
@@ -49,6 +61,8 @@ class Drawn(Scenario):
                 for _ in range(pick([0, 1, 2]))
             ]
             failures, price = pick([0, 0, 0.1, 1.0]), pick([0, 0.01])
+            if chance.random() < 0.2:
+                failures = OutageFailures(failures, [(400.0, 500.0), (900.0, 930.5)], sim.loop.clock)
             job = sim.job(f"kind {number}.{kind}", duration, failures=failures, objectives=objectives, price=price)
             for _ in range(pick([1, 1, 2])):
                 self._arrive(sim, chance, executor, job)

@@ -2,30 +2,34 @@
 
 import pytest
 
-from ratelimited_executor import Pacing
-from ratelimited_executor.simulation import LogNormal, Poisson, Scenario
+from ratelimited_executor import Pacing, Retry
+from ratelimited_executor.simulation import JobFailedError, LogNormal, Poisson, Scenario
 from ratelimited_executor.simulation.shortcut import check
 from ratelimited_executor.simulation.shortcut import run as run_module
 from ratelimited_executor.simulation.shortcut.check import ShortcutError, checked_run
 from ratelimited_executor.simulation.shortcut.passing import _Passing
+from ratelimited_executor.simulation.shortcut.queued import _Queued
 from ratelimited_executor.simulation.shortcut.rules import NoShortcutError
+
+
+RETRY = Retry(3, base="100ms", on=JobFailedError)
 
 
 class Load(Scenario):
     """Two priorities with few workers, and perhaps a rate."""
 
-    def __init__(self, rate=None) -> None:
-        self.options = {} if rate is None else {"rate": rate}
+    def __init__(self, rate=None, **options) -> None:
+        self.options = options if rate is None else {"rate": rate, **options}
 
     def setup(self, sim) -> None:
-        executor = sim.executor("api", max_concurrency=3, pacing=Pacing.ON_TIME, **self.options)
+        executor = sim.executor("api", **{"max_concurrency": 3, "pacing": Pacing.ON_TIME, **self.options})
         for name, priority in (("low", 0), ("high", 1)):
             job = sim.job(name, LogNormal(mean=1.2, p90=2.4), failures=0.1)
             sim.arrive(Poisson(1.3), executor, job, priority=priority)
 
 
-def checked(days=0.05, rate=5):
-    return checked_run(lambda: Load(rate), seed=3, days=days, step=60.0, warm_up=0.0)
+def checked(days=0.05, rate=5, **options):
+    return checked_run(lambda: Load(rate, **options), seed=3, days=days, step=60.0, warm_up=0.0)
 
 
 def test_the_first_starts_are_checked():
@@ -93,6 +97,37 @@ def test_another_rule_is_found(monkeypatch, method, mutant, rate):
         ShortcutError, match=r"job \d+, (low|high) \d+: its \w+ is .+ by the shortcut, and .+ by the executor"
     ):
         checked(rate=rate)
+
+
+def _without_retries(self, now, number, index):
+    return False
+
+
+def _forgetful(self, now, number, index):
+    is_again = _try_again(self, now, number, index)
+    self._failures.clear()
+    return is_again
+
+
+def _never_asked_at_ends(self, now, number, index, *, is_failed):
+    self._is_full = False
+    _end(self, now, number, index, is_failed=is_failed)
+
+
+_try_again, _end = _Queued._try_again, _Queued._end
+
+
+@pytest.mark.parametrize(
+    ("method", "mutant"),
+    [("_try_again", _without_retries), ("_try_again", _forgetful), ("_end", _never_asked_at_ends)],
+)
+def test_another_rule_is_found_where_the_queue_is_asked(monkeypatch, method, mutant):
+    """Jobs that are spread, wait for workers, and are tried again."""
+    assert 2000 <= checked(pacing=Pacing.SPREAD, retry=RETRY).job_count < 2600
+    monkeypatch.setattr(_Queued, method, mutant)
+    monkeypatch.setattr(run_module, "pass_by_queue", lambda *of: _Queued(*of[:6], of[9]).run(*of[6:9]))
+    with pytest.raises(ShortcutError, match="by the shortcut"):
+        checked(pacing=Pacing.SPREAD, retry=RETRY)
 
 
 def test_other_figures_are_found(monkeypatch):

@@ -132,15 +132,15 @@ def test_minutes_are_handed_over_as_they_begin():
 def test_keys_are_drawn_as_far_as_needed():
     """Those of a feed are numbers, drawn, or recorded; those of a batch are given."""
     numbers = survey()
-    assert [3, 4] == InflowKeys(numbers, columns_of(numbers, 600.0)).between(3, 5)
+    assert [4, 3] == InflowKeys(numbers, columns_of(numbers, 600.0)).of([4, 3])
     drawn = survey(keys="ab")
-    assert set("ab") == set(InflowKeys(drawn, columns_of(drawn, 600.0)).between(0, 50))
+    assert set("ab") == set(InflowKeys(drawn, columns_of(drawn, 600.0)).of(range(50)))
     recording = Recording(
         times=[0, 70, 71], keys=["x", "y", "z"], durations=array("d", [1, 2, 3]), begin=0.0, skipped=0
     )
     recorded = survey(arrivals=Recorded(recording), duration="recorded")
     found = columns_of(recorded, 600.0)
-    assert (["x", "y", "z"], [1, 2, 3]) == (InflowKeys(recorded, found).between(0, 3), list(found.seconds))
+    assert (["x", "y", "z"], [1, 2, 3]) == (InflowKeys(recorded, found).of(range(3)), list(found.seconds))
 
 
 def test_too_many_jobs_are_refused(monkeypatch):

@@ -5,19 +5,18 @@ from array import array
 
 import pytest
 
+from ratelimited_executor._kernel.records import TaskClass
 from ratelimited_executor.simulation.shortcut.columns import Columns
-from ratelimited_executor.simulation.shortcut.passing import CROWD, TIES, Inflow, _Passing, late_waits, pass_jobs
+from ratelimited_executor.simulation.shortcut.passing import Inflow, _Passing, late_waits, pass_jobs
 
 
 def inflow(dues, seconds, *, level=0, failures=0.0, lucks=None):
     times = array("d", dues)
     lucks = array("d", lucks or [0.5] * len(times))
-    made = Inflow(
+    return Inflow(
         Columns(times, times, array("d", seconds), lucks, array("q", [len(times)])),
-        failures=failures, level=level, waits=[0], executions=1,
+        failures=failures, rank=(0, TaskClass.OTHER), level=level, waits=[0], executions=1,
     )  # fmt: skip
-    made.starts = array("d", [math.inf]) * len(times)
-    return made
 
 
 def pure(inflows, workers, queue, moments, is_step, taking, count):
@@ -64,21 +63,18 @@ def test_a_place_that_ends_as_a_job_falls_due_is_used(body):
 
 
 @BODIES
-def test_jobs_due_together_need_turns(body):
-    """Without turns there is no result; with them, the lower one goes first."""
-    one, two = inflow([1, 1], [1, 1]), inflow([1], [1])
-    assert TIES == run(body, [one, two]).problem
-    one.turns, two.turns = array("q", [1, 1]), array("q", [0])
-    assert not run(body, [one, two]).problem
-    assert ([2, 3], [1]) == (list(one.starts), list(two.starts))
+def test_jobs_due_together_are_left_to_the_queue(body):
+    """Which goes first depends on how they were handed over."""
+    assert run(body, [inflow([1, 1], [1, 1]), inflow([1], [1])]).is_unsure
+    assert not run(body, [inflow([1, 1], [1, 1]), inflow([2], [1])]).is_unsure
 
 
 @BODIES
-def test_a_crowd_of_several_ranks_is_left_to_the_executor(body):
+def test_a_crowd_of_several_ranks_is_left_to_the_queue(body):
     """It makes thousands of due jobs ready step by step, and starts some before it knows them all."""
     many = inflow([1.0] * 5000, [1.0] * 5000)
-    assert not run(body, [many]).problem
-    assert CROWD == run(body, [inflow([1.0] * 5000, [1.0] * 5000), inflow([0.0], [1.0], level=1)]).problem
+    assert not run(body, [many]).is_unsure
+    assert run(body, [inflow([1.0] * 5000, [1.0] * 5000), inflow([0.0], [1.0], level=1)]).is_unsure
 
 
 @BODIES

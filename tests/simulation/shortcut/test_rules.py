@@ -4,6 +4,7 @@ import pytest
 
 from ratelimited_executor import Pacing, Retry, Window
 from ratelimited_executor.simulation import Poisson, Scenario
+from ratelimited_executor.simulation.hours import HOUR_SECONDS, Shift
 from ratelimited_executor.simulation.jobs import JobFailedError
 from ratelimited_executor.simulation.shortcut.rules import NoShortcutError, Survey
 
@@ -45,7 +46,6 @@ async def later(sim):
 RETRY = Retry(3, on=(JobFailedError,))
 
 REFUSED = [
-    (lambda sim: load(sim, executor=api(sim, pacing=Pacing.SPREAD)), "executor api spreads its jobs"),
     (lambda sim: load(sim, executor=api(sim, key_rate=1)), "executor api limits keys"),
     (lambda sim: load(sim, executor=api(sim, max_pending=1)), "executor api limits what may wait"),
     (lambda sim: load(sim, executor=api(sim, policy=Window(), rate=5)), "executor api has policy"),
@@ -54,8 +54,8 @@ REFUSED = [
     (lambda sim: load(sim, job=sim.job("call", 1.0, failures=lambda key: 0.5)), "the failures of call depend on more"),
     (lambda sim: load(sim, job=sim.job("call", 1.0, then=print)), "the ends of call have consequences"),
     (
-        lambda sim: load(sim, job=sim.job("call", 1.0, failures=0.1), executor=api(sim, retry=RETRY)),
-        "jobs of call fail, and are tried again",
+        lambda sim: load(sim, executor=api(sim, retry=Retry(3, on=lambda error: True))),
+        "executor api has a function that decides on retries",
     ),
     (lambda sim: load(sim, job=lambda key: None), "is a function, and not a kind of job"),
     (lambda sim: sim.fleet("api", 2, rate=5), "fleet api has several nodes"),
@@ -88,8 +88,21 @@ def test_jobs_of_two_executors_are_refused():
         survey(setup)
 
 
+def test_retries_at_two_executors_are_refused():
+    """Both draw their pauses from one stream, in the order of all failures; retries are no obstacle where nothing fails."""
+
+    def setup(sim, failures=0.0):
+        for name in ("one", "two"):
+            executor = sim.executor(name, retry=RETRY)
+            sim.arrive(Poisson(1), executor, sim.job(name, 1.0, failures=failures))
+
+    assert 2 == len(survey(setup).retries)
+    with pytest.raises(NoShortcutError, match="jobs that fail are tried again at two executors"):
+        survey(lambda sim: setup(sim, 0.1))
+
+
 def test_what_arrives_is_kept_by_rank():
-    """Feeds and batches, the more important with the smaller rank; retries are no obstacle where nothing fails."""
+    """Feeds and batches, the more important with the smaller rank."""
 
     def setup(sim):
         executor, job = api(sim, retry=RETRY), sim.job("call", 1.0)
@@ -99,6 +112,17 @@ def test_what_arrives_is_kept_by_rank():
     found = survey(setup)
     assert [(-3, 2), (0, 2)] == [each.rank for each in found.planned]
     assert [2.0, 1.0] == found.planned[1].dues
+
+
+def test_settings_by_hour_are_kept():
+    """All other calls in the course of a run are refused."""
+    shift = Shift([], "rate", {0: 5}, None)
+
+    def setup(sim):
+        load(sim)
+        sim.every(HOUR_SECONDS, shift, first=1800.0)
+
+    assert [(1800.0, shift)] == survey(setup).shifts
 
 
 def test_an_error_of_the_scenario_passes():

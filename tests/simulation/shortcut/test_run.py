@@ -5,9 +5,17 @@ from array import array
 import pytest
 
 from ratelimited_executor import Pacing
-from ratelimited_executor.simulation import LogNormal, Objective, Poisson, Recorded, Regular, Scenario, simulate
+from ratelimited_executor.simulation import (
+    Constant,
+    Objective,
+    Poisson,
+    Recorded,
+    Regular,
+    Scenario,
+    load_toml,
+    simulate,
+)
 from ratelimited_executor.simulation.recordings import Recording
-from ratelimited_executor.simulation.shortcut.rules import NoShortcutError
 from ratelimited_executor.simulation.shortcut.run import ShortRun
 
 from .drawn import Drawn
@@ -62,21 +70,6 @@ def test_recordings_and_batches_have_equal_figures():
     assert 7 == len(ours.jobs_by_kind["request"].wait_by_key)
 
 
-class Even(Scenario):
-    """Two kinds whose jobs are due at the same instants."""
-
-    def setup(self, sim) -> None:
-        executor = sim.executor("api", max_concurrency=2, rate=5, pacing=Pacing.ON_TIME)
-        for name, rate in (("one", 1), ("two", 0.5), ("three", 2)):
-            sim.arrive(Regular(rate), executor, sim.job(name, LogNormal(mean=0.5, p90=1.0)))
-
-
-def test_jobs_that_are_due_together_take_turns_as_in_the_executor():
-    """Which of two feeds comes first depends on their jobs before."""
-    ours, theirs = both(Even)
-    assert theirs == ours
-
-
 class Minutely(Scenario):
     """Jobs that last, more than can be done, and urgent ones at the beginning of a minute."""
 
@@ -89,13 +82,12 @@ class Minutely(Scenario):
         sim.arrive(Regular(1 / 600), executor, sim.job("urgent", self.duration), priority=5)
 
 
-def test_urgent_jobs_at_the_beginning_of_a_minute_may_be_refused():
+@pytest.mark.parametrize(("duration", "longest"), [(20.0, 0.0), (120.0, 120.0)])
+def test_urgent_jobs_at_the_beginning_of_a_minute_have_equal_figures(duration, longest):
     """The executor looks at the end of a job that has lasted for a minute before the next minute's jobs are handed over."""
-    ours, theirs = both(lambda: Minutely(20.0), seconds=1728)
+    ours, theirs = both(lambda: Minutely(duration), seconds=1728)
     assert theirs == ours
-    with pytest.raises(NoShortcutError, match="an urgent job is due at the beginning of a minute"):
-        both(lambda: Minutely(120.0), seconds=1728)
-    assert 120 == simulate(Minutely(120.0), days=0.02, step=60.0).summary.jobs_by_kind["urgent"].wait.most
+    assert longest == ours.jobs_by_kind["urgent"].wait.most
 
 
 class Idle(Scenario):
@@ -128,3 +120,67 @@ def test_starts_are_those_of_the_executor():
     assert run.summary.total.started == len(started)
     assert run.summary.total.pending == len(inflow.inflow.starts) - len(started)
     assert sorted(started) == started
+
+
+class Meetings(Scenario):
+    """Feeds that meet at some instants, with gaps that are longer and shorter than an interval, and two batches."""
+
+    def __init__(self, interval, rates, pacing) -> None:
+        self.interval = interval
+        self.rates = rates
+        self.pacing = pacing
+
+    def setup(self, sim) -> None:
+        executor = sim.executor("api", max_concurrency=1, pacing=self.pacing)
+        for number, rate in enumerate(self.rates):
+            sim.arrive(Regular(rate), executor, sim.job(f"job {number}", Constant(0.1)))
+        for number in range(2):
+            job = sim.job(f"batch {number}", Constant(0.1))
+            sim.schedule_many(executor, job, range(4), delays=[0.0, 10.0, 60.0, 120.0])
+
+
+@pytest.mark.parametrize("interval", [1.0, 7.0, 60.0])
+@pytest.mark.parametrize("rates", [(1, 0.5, 0.25), (0.25, 0.5, 1), (0.5, 0.1, 0.5), (1 / 3, 1, 1 / 5)])
+@pytest.mark.parametrize("pacing", Pacing)
+def test_jobs_due_together_take_turns_as_in_the_executor(interval, rates, pacing):
+    """With one worker each turn shows in a wait."""
+    ours, theirs = both(lambda: Meetings(interval, rates, pacing), seconds=600)
+    assert theirs == ours
+
+
+HUB = """
+name = "hub"
+[executors.api]
+rate = {0 = 2, 1 = 6, 2 = "3/s"}
+max_concurrency = {0 = 3, 1 = 9, 2 = 2}
+retry = {attempts = 3, base = "2s", cap = "1m"}
+worker_price = 0.4
+[jobs.charge]
+duration = {mean = 1.5, p90 = 3}
+failures = 0.1
+objectives = [{within = "5s", each = "30m"}]
+[jobs.mail]
+duration = 0.3
+[[outages]]
+job = "charge"
+begin = "80m"
+end = "90m"
+[[arrivals]]
+executor = "api"
+job = "charge"
+daily = {0 = 0.5, 1 = 2}
+priority = 10
+[[arrivals]]
+executor = "api"
+job = "mail"
+rate = 1
+"""
+
+
+def test_a_hub_with_all_that_planners_write_has_equal_figures(tmp_path):
+    """Spread over seconds, retried, out for a time, with rates and workers by hour."""
+    (tmp_path / "hub.toml").write_text(HUB)
+    ours, theirs = both(lambda: load_toml(tmp_path / "hub.toml"), seconds=9000, warm_up=600)
+    assert theirs == ours
+    assert ours.executors["api"].retried > 500
+    assert ours.worker_cost == pytest.approx(0.4 * (50 * 3 + 60 * 9 + 30 * 2) / 60)
