@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import re
 import tomllib
+from bisect import bisect_right
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -40,7 +41,7 @@ from ratelimited_executor.simulation.waits import Objective
 from ratelimited_executor.spread.slots import CycleSlots
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from os import PathLike
 
     from ratelimited_executor.simulation.arrivals import Arrivals
@@ -153,7 +154,7 @@ class TomlScenario(Scenario):
                 made.populations[key] = _make_population(sim, key, options)
         for number, options in enumerate(table.get("outages", ()), start=1):
             with self._placed(f"[[outages]] number {number}"):
-                _span(options)  # a check: jobs are made with their outages
+                _Outage.of(options)  # a check: jobs are made with their outages
         for key, options in table.get("jobs", {}).items():
             with self._placed(f"[jobs.{key}]"):
                 made.jobs[key] = self._make_job(made, key, options)
@@ -188,9 +189,9 @@ class TomlScenario(Scenario):
         if duration != RECORDED:
             duration = self._duration(duration)
         failures = options.get("failures", 0.0)
-        spans = [_span(each) for each in self._table.get("outages", ()) if each.get("job") == name]
-        if spans:
-            failures = _failures_in_outages(made.sim, failures, spans)
+        outages = [_Outage.of(each) for each in self._table.get("outages", ()) if each.get("job") == name]
+        if outages:
+            failures = _failures_in_outages(made.sim, failures, outages)
         then, follow = options.get("then"), None
         if then is not None:
             follow = _follower(made, name, options, self._table)
@@ -453,17 +454,58 @@ def _objective(options: dict[str, Any]) -> Objective:
         return Objective(**options)
 
 
-def _span(options: dict[str, Any]) -> tuple[float, float]:
-    begin, end = (_seconds(each, options.get(each)) for each in ("begin", "end"))
-    if begin >= end:
-        raise ValueError(f"an outage must begin, and end later, got {options['begin']!r} to {options['end']!r}")
-    return begin, end
+@dataclass(frozen=True)
+class _Outage:
+    """An outage: when it is, and which fraction of the jobs that start during it fail.
+
+    Attributes:
+        begin: seconds of the run.
+        end: seconds of the run, after the begin.
+        times: seconds of the run, rising, at which the fraction is known.
+        parts: the fractions at those times; between them it changes evenly, and before and after them not at all.
+    """
+
+    begin: float
+    end: float
+    times: Sequence[float] = (0.0,)
+    parts: Sequence[float] = (1.0,)
+
+    @classmethod
+    def of(cls, options: dict[str, Any]) -> _Outage:
+        """Read the table of an outage."""
+        begin, end = (_seconds(each, options.get(each)) for each in ("begin", "end"))
+        if begin >= end:
+            raise ValueError(f"an outage must begin, and end later, got {options['begin']!r} to {options['end']!r}")
+        found = options.get("failures", 1.0)
+        if not isinstance(found, dict):
+            return cls(begin, end, parts=(failures_of(found),))
+        points = {begin + _seconds("failures", time): failures_of(part) for time, part in found.items()}
+        times = list(points)
+        if not times or times != sorted(times) or len(times) < len(found) or times[-1] > end:
+            raise ValueError(
+                "failures must give fractions at rising times from the beginning of the outage to its end, such as "
+                f'{{0 = 1.0, "20m" = 0.3, "1h" = 0}}, got {found!r}'
+            )
+        return cls(begin, end, times, list(points.values()))
+
+    def part(self, now: float) -> float:
+        """Return the fraction of the jobs that start at a time and fail; 0.0 outside of the outage."""
+        if not self.begin <= now < self.end:
+            return 0.0
+        place = bisect_right(self.times, now)
+        if place in (0, len(self.times)):
+            return self.parts[max(place - 1, 0)]
+        (since, until), (before, after) = self.times[place - 1 : place + 1], self.parts[place - 1 : place + 1]
+        return before + (after - before) * (now - since) / (until - since)
 
 
 def _begin_outage(made: _Made, options: dict[str, Any]) -> None:
     """Begin an outage of a group of a population, or mark that of a job, whose failures the job itself has."""
-    begin, end = _span(options)
+    outage = _Outage.of(options)
+    begin, end = outage.begin, outage.end
     if "job" not in options:
+        if "failures" in options:
+            raise ValueError("failures must be given with job: in the outage of a group all jobs fail")
         population = _find("population", options.get("population"), made.populations)
         made.sim.outage(population, str(options.get("group")), begin, end)
         return
@@ -473,16 +515,15 @@ def _begin_outage(made: _Made, options: dict[str, Any]) -> None:
     made.sim.events += [(begin, f"{job.name} is out"), (end, f"{job.name} is back")]
 
 
-def _failures_in_outages(sim: Simulation, usual: Any, spans: list[tuple[float, float]]) -> Callable[[Any], float]:
-    """Return a function that returns the fraction of jobs that fail: 1.0 for a job that starts in an outage."""
+def _failures_in_outages(sim: Simulation, usual: Any, outages: list[_Outage]) -> Callable[[Any], float]:
+    """Return a function that returns the fraction of jobs that fail: the largest of the usual one and the outages'."""
     part, clock = failures_of(usual), sim.loop.clock
 
     def failures(_: Any) -> float:
-        now = clock._monotonic
-        for begin, end in spans:  # faster than any(), on the path of jobs
-            if begin <= now < end:
-                return 1.0
-        return part
+        now, most = clock._monotonic, part
+        for outage in outages:  # faster than max() of all, on the path of jobs
+            most = max(most, outage.part(now))
+        return most
 
     return failures
 
