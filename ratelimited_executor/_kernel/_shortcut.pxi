@@ -372,7 +372,7 @@ cdef class Queued(Pass):
         for each in self.inflows:
             self.counts.push_back(<int64_t*>doubles_of(each.counts))
             self.chunk_counts.push_back(len(each.counts))
-            self.outages.push_back([time for span in each.outages for time in span])
+            self.outages.push_back([time for outage in each.outages for time in (outage.begin, outage.end)])
         number = len(self.inflows)
         self.chunks.resize(number)
         self.begun.resize(number)
@@ -499,14 +499,15 @@ cdef class Queued(Pass):
         self.begun_due[number].push_back(due)
         self.begun_at[number].push_back(now)
         self.begun_for[number].push_back(seconds)
-        return self.plan(now + seconds, number, index, luck < self.failures[number] or self.is_out(number, now))
+        return self.plan(now + seconds, number, index, luck < self.failures[number] or self.is_hit(number, now, luck))
 
-    cdef inline bint is_out(self, Py_ssize_t number, double now) noexcept:
-        """True in an outage."""
+    cdef inline bint is_hit(self, Py_ssize_t number, double now, double luck) except -1:
+        """True if an outage makes a job fail."""
         cdef size_t at
         for at in range(0, self.outages[number].size(), 2):
             if self.outages[number][at] <= now < self.outages[number][at + 1]:
-                return True
+                if luck < <double>self.inflows[number].outages[at // 2].part(now):
+                    return True
         return False
 
     cdef int end(self, double now, Event event) except -1:

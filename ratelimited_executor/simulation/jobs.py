@@ -14,7 +14,7 @@ from ratelimited_executor.simulation.distributions import Constant
 from ratelimited_executor.simulation.lasting import Lasting
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable
     from random import Random
 
     from ratelimited_executor.simulation.distributions import Distribution
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from ratelimited_executor.simulation.observer import Current
     from ratelimited_executor.simulation.population import Member, Population
     from ratelimited_executor.simulation.waits import Waits
-    from ratelimited_executor.testing.clock import VirtualClock
 
 __all__ = [
     "NOT_RECORDED",
@@ -30,7 +29,6 @@ __all__ = [
     "AsRecorded",
     "Job",
     "JobFailedError",
-    "OutageFailures",
     "distribution_of",
     "failures_of",
 ]
@@ -242,29 +240,6 @@ class Job(JobFields):
     def __repr__(self) -> str:
         of = "" if self.population is None else f" of {self.population.name}"
         return f"<Job {self.name}{of}, {self.duration!r}>"
-
-
-class OutageFailures:
-    """The fraction of jobs of a kind that fail, by the time at which they start: all of those that start in an outage.
-
-    Args:
-        usual: the fraction at other times.
-        spans: the beginning and the end of each outage, in seconds since the start.
-        clock: the clock of the simulation.
-    """
-
-    def __init__(self, usual: float, spans: Sequence[tuple[float, float]], clock: VirtualClock) -> None:
-        self.usual: Final = failures_of(usual)
-        self.spans: Final = tuple(spans)
-        self._clock = clock
-
-    def __call__(self, key: Any) -> float:  # noqa: ARG002  # the shape of such a function
-        """Return the fraction of the jobs that start now."""
-        now = self._clock._monotonic
-        for begin, end in self.spans:  # faster than any(), on the path of jobs
-            if begin <= now < end:
-                return 1.0
-        return self.usual
 
 
 class AsRecorded:

@@ -23,7 +23,7 @@ from ratelimited_executor.exceptions import BacklogFullError
 from ratelimited_executor.simulation.arrivals import Daily, Poisson, Recorded, Regular
 from ratelimited_executor.simulation.distributions import Constant, Exponential, LogNormal, Percentiles, Sample
 from ratelimited_executor.simulation.hours import HOUR_SECONDS, Shift, in_force
-from ratelimited_executor.simulation.jobs import NOT_RECORDED, RECORDED, JobFailedError, OutageFailures
+from ratelimited_executor.simulation.jobs import NOT_RECORDED, RECORDED, JobFailedError, failures_of
 from ratelimited_executor.simulation.limits import (
     JOBS_MAX,
     KEYS_MAX,
@@ -31,6 +31,7 @@ from ratelimited_executor.simulation.limits import (
     TOML_BYTES_MAX,
     check_most,
 )
+from ratelimited_executor.simulation.outages import Outage, OutageFailures
 from ratelimited_executor.simulation.parameters import with_parameters
 from ratelimited_executor.simulation.progress import InstantProgress
 from ratelimited_executor.simulation.recordings import read_recording
@@ -152,7 +153,7 @@ class TomlScenario(Scenario):
                 made.populations[key] = _make_population(sim, key, options)
         for number, options in enumerate(table.get("outages", ()), start=1):
             with self._placed(f"[[outages]] number {number}"):
-                _span(options)  # a check: jobs are made with their outages
+                _outage(options)  # a check: jobs are made with their outages
         for key, options in table.get("jobs", {}).items():
             with self._placed(f"[jobs.{key}]"):
                 made.jobs[key] = self._make_job(made, key, options)
@@ -187,9 +188,9 @@ class TomlScenario(Scenario):
         if duration != RECORDED:
             duration = self._duration(duration)
         failures = options.get("failures", 0.0)
-        spans = [_span(each) for each in self._table.get("outages", ()) if each.get("job") == name]
-        if spans:
-            failures = OutageFailures(failures, spans, made.sim.loop.clock)
+        outages = [_outage(each) for each in self._table.get("outages", ()) if each.get("job") == name]
+        if outages:
+            failures = OutageFailures(failures, outages, made.sim.loop.clock)
         then, follow = options.get("then"), None
         if then is not None:
             follow = _follower(made, name, options, self._table)
@@ -438,17 +439,30 @@ def _objective(options: dict[str, Any]) -> Objective:
         return Objective(**options)
 
 
-def _span(options: dict[str, Any]) -> tuple[float, float]:
+def _outage(options: dict[str, Any]) -> Outage:
     begin, end = (_seconds(each, options.get(each)) for each in ("begin", "end"))
     if begin >= end:
         raise ValueError(f"an outage must begin, and end later, got {options['begin']!r} to {options['end']!r}")
-    return begin, end
+    found = options.get("failures", 1.0)
+    if not isinstance(found, dict):
+        return Outage(begin, end, parts=(failures_of(found),))
+    points = {begin + _seconds("failures", time): failures_of(part) for time, part in found.items()}
+    times = list(points)
+    if not times or times != sorted(times) or len(times) < len(found) or times[-1] > end:
+        raise ValueError(
+            "failures must give fractions at rising times from the beginning of the outage to its end, such as "
+            f'{{0 = 1.0, "20m" = 0.3, "1h" = 0}}, got {found!r}'
+        )
+    return Outage(begin, end, times, list(points.values()))
 
 
 def _begin_outage(made: _Made, options: dict[str, Any]) -> None:
     """Begin an outage of a group of a population, or mark that of a job, whose failures the job itself has."""
-    begin, end = _span(options)
+    outage = _outage(options)
+    begin, end = outage.begin, outage.end
     if "job" not in options:
+        if "failures" in options:
+            raise ValueError("failures must be given with job: in the outage of a group all jobs fail")
         population = _find("population", options.get("population"), made.populations)
         made.sim.outage(population, str(options.get("group")), begin, end)
         return

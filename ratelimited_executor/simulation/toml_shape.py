@@ -41,7 +41,7 @@ KINDS: Final = {  # kinds of arrivals, and the further fields of each
     "log": {"speed", "every", "scale", "time", "key", "duration"},
     "cycle": {"phase", "buckets"},
 }
-_OUTAGE: Final = frozenset({"population", "group", "job", "begin", "end"})
+_OUTAGE: Final = frozenset({"population", "group", "job", "begin", "end", "failures"})
 _RETRY: Final = frozenset({"attempts", "base", "cap"})
 
 

@@ -5,10 +5,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import Counter, defaultdict
+from collections.abc import Awaitable, Callable
+from functools import partial
 from itertools import pairwise
+from typing import Any
 
 from ratelimited_executor import BacklogFullError, ExecutorManager, RateLimitedExecutor, Retry, WhenFull
 from ratelimited_executor.durable import DurableTasks, MemoryStore, Snooze, current_task
+from ratelimited_executor.exceptions import StoreUnavailableError
 from ratelimited_executor.testing import Fault, World, audit
 
 from ..helpers import check_accounting
@@ -311,4 +315,111 @@ async def occurrences(world: World) -> None:
     assert max(ended.values()) <= 1 + 4, ended  # once more after each crash at most
 
 
-SCENARIOS = [slots, repeating, occurrences, permits, producers, handles, bulk, closing, durable, once, borders]
+class FarStore(MemoryStore):
+    """A store behind a network: its calls take time, are refused, or have their effect and lose the reply."""
+
+    def __init__(self, world: World) -> None:
+        super().__init__()
+        for name in (
+            "put",
+            "join",
+            "beat",
+            "leave",
+            "claim",
+            "start",
+            "save",
+            "finish",
+            "cancel",
+            "cancelled",
+            "place",
+        ):
+            setattr(self, name, partial(self._call, world, name, getattr(self, name)))
+
+    async def _call(
+        self, world: World, name: str, method: Callable[..., Awaitable[Any]], *args: Any, **named: Any
+    ) -> Any:
+        return await world.call(
+            f"store.{name}",
+            partial(method, *args, **named),
+            delay=(0.0, 0.5),
+            faults=[Fault.REFUSED, Fault.REPLY_LOST],
+            error=lambda text: StoreUnavailableError("FarStore", text),
+        )
+
+
+async def far(world: World) -> None:
+    """With a store that is slow, fails, and loses replies, and through crashes, each task that was put is done in order."""
+    store = FarStore(world)
+    done: dict[str, list[int]] = defaultdict(list)
+    put: set[tuple[str, int]] = set()
+
+    async def service() -> None:
+        tasks = DurableTasks(store)
+
+        @tasks.task(retry=Retry(30, on=ConnectionError))
+        async def step(owner: str, number: int) -> None:
+            await world.call("api", done[owner].append, number, delay=(0, 0.5), faults=[Fault.REFUSED])
+
+        async with RateLimitedExecutor("steps", rate="10/s", max_concurrency=2) as executor, tasks.running(executor):
+            for number in range(2):
+                for lane in ("a", "b"):
+                    while (lane, number) not in put:  # the next of a lane only after the one before
+                        with contextlib.suppress(StoreUnavailableError):
+                            await step.put(lane, number, lane=lane, id=f"{lane}{number}")
+                            put.add((lane, number))
+            await asyncio.sleep(100)
+
+    async def supervised() -> None:
+        for _ in range(20):  # as a supervisor starts a service again that could not join its store
+            with contextlib.suppress(StoreUnavailableError):
+                return await service()
+            await asyncio.sleep(1)
+
+    await world.process("service", supervised)
+    assert all(number in done[lane] for lane, number in put), (put, done)
+    for lane in ("a", "b"):
+        firsts = list(dict.fromkeys(done[lane]))
+        assert firsts == sorted(firsts), f"out of order: {done}"
+
+
+async def far_borders(world: World) -> None:
+    """A service that is cancelled at any await, with such a store, leaves each task to the next one."""
+    store = FarStore(world)
+    done: Counter[int] = Counter()
+
+    async def service(length: float) -> None:
+        tasks = DurableTasks(store)
+
+        @tasks.task
+        async def work(number: int) -> None:
+            await world.call("api", lambda: done.update([number]), faults=[])
+
+        async with RateLimitedExecutor("work", rate="5/s", drain_timeout=2) as executor, tasks.running(executor):
+            await tasks.put_many(work.new(number, id=str(number)) for number in range(4))
+            await asyncio.sleep(length)
+
+    await asyncio.wait([world.start("first", service(1))])
+    for _ in range(10):
+        with contextlib.suppress(StoreUnavailableError):
+            await service(60)
+            break
+    else:
+        return  # the store was away all the time
+    assert set(done) == set(range(4)), done
+
+
+SCENARIOS = [
+    far,
+    far_borders,
+    slots,
+    repeating,
+    occurrences,
+    permits,
+    producers,
+    handles,
+    bulk,
+    closing,
+    durable,
+    once,
+    borders,
+]

@@ -406,4 +406,12 @@ MUTANTS = (
         "        # else a traceback keeps this frame, which",
         (_law("failure_that_nobody_sees_is_reported_once"),),
     ),
+    # Found by the search for faults.
+    Mutant(
+        "a permit is lost if its waiter is cancelled at the moment at which it is granted",
+        "_runtime/task/permit.py",
+        "            if record.state is TaskState.RUNNING:\n                DeferredStart(",
+        "            if False:\n                DeferredStart(",
+        (_law("no_permit_is_lost_to_a_cancellation"),),
+    ),
 )

@@ -9,7 +9,9 @@ import pytest
 
 from ratelimited_executor import ExecutorManager, Paced, RateLimitedExecutor, TaskState
 from ratelimited_executor.policies import Strictness
-from ratelimited_executor.testing import audit, run_virtual
+from ratelimited_executor.testing import audit, run_virtual, search_faults
+
+from ..model.faults import permits
 
 VARIABLE: contextvars.ContextVar[object] = contextvars.ContextVar("VARIABLE")
 
@@ -222,3 +224,8 @@ async def test_failure_that_nobody_sees_is_reported_once(virtual_clock, is_async
             assert 1 == len(reported)
     finally:
         gc.enable()
+
+
+def test_no_permit_is_lost_to_a_cancellation():
+    """However waiters and holders are cancelled, also at the moment of the grant, no permit and no place is lost."""
+    search_faults(permits, seeds=100)

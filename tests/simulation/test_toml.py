@@ -396,6 +396,27 @@ def test_outage_fails_the_jobs_of_a_kind(play):
     assert (100, 100) == (result.summary.total.failed, result.summary.total.done)
 
 
+def test_outage_fails_a_part_of_the_jobs(play):
+    """An outage with a fraction fails as many of its jobs, and the usual failures stay; the larger of both counts."""
+    text = HEAD + CALL + "count = 2000\nover = 1000\n"
+    outage = "[[outages]]\njob = 'call'\nbegin = 0\nend = 1000\nfailures = 0.25\n"
+    assert 500 == pytest.approx(play(text + outage)[0].summary.total.failed, abs=80)
+    often = text.replace("[jobs.call]", "[jobs.call]\nfailures = 0.5")
+    assert 1000 == pytest.approx(play(often + outage)[0].summary.total.failed, abs=90)
+    assert 0 == play(text + outage.replace("0.25", "0"))[0].summary.total.failed
+
+
+def test_outage_follows_a_curve(play):
+    """An outage may fade: the fraction of jobs that fail changes evenly between the times that are given."""
+    text = HEAD + CALL + "count = 4000\nover = 4000\n"
+    curve = 'failures = {"0s" = 1.0, "1000s" = 0.0, 2000 = 0.0, "2001s" = 1}'
+    result, rows = play(text + f"[[outages]]\njob = 'call'\nbegin = 500\nend = 3000\n{curve}\n")
+
+    assert 4000 == len(rows)
+    # a triangle of 1000 s from 500 s on, and everything from 2501 s to 3000 s
+    assert 500 + 499 == pytest.approx(result.summary.total.failed, abs=70)
+
+
 def test_jobs_in_a_circle_need_time(write):
     """Jobs that follow each other in a circle must take time: else the run would never end."""
     text = HEAD.replace("duration = 2", "duration = 0")
@@ -703,6 +724,10 @@ def _executor(text: str) -> str:
     return HEAD.replace('pacing = "on time"', text) + CALL + "count = 1"
 
 
+def _outage(failures):
+    return HEAD + CALL + f"count = 1\n[[outages]]\njob = 'call'\nbegin = 0\nend = '1h'\nfailures = {failures}\n"
+
+
 def _population(text: str, old: str = "count = 10") -> str:
     return HEAD.replace(old, text) + CALL + "count = 1"
 
@@ -852,6 +877,15 @@ OTHER = {
     "phase by zero": (HEAD + SYNC + 'cycle = 3600\nphase = "1/0"', r"number 1.*phase"),
     "phase is a word": (HEAD + SYNC + 'cycle = 3600\nphase = "half"', r"number 1.*phase"),
     "outage without begin": (HEAD + CALL + "count = 1\n" + OUTAGE + "end = 5", r"outages.*begin"),
+    "outage without points": (_outage("{}"), r"outages.*failures must give fractions at rising times"),
+    "outage of falling times": (_outage('{"20s" = 1, "10s" = 0}'), r"outages.*failures must give fractions at rising times"),
+    "outage of equal times": (_outage('{"1m" = 1, "60s" = 0}'), r"outages.*failures must give fractions at rising times"),
+    "outage beyond its end": (_outage('{"0s" = 1, "2h" = 0}'), r"outages.*failures must give fractions at rising times"),
+    "outage of more than all": (_outage('{"0s" = 2}'), r"outages.*failures must be a fraction of all jobs"),
+    "outage of a word": (_outage('"many"'), r"outages.*failures"),
+    "curve of a group": (
+        HEAD + CALL + "count = 1\n" + OUTAGE + "begin = 0\nend = 5\nfailures = 0.5", r"outages.*failures must be given with job"
+    ),
     "more than may wait": (_executor("max_pending = 3") + "0", r"number 1.*max_pending"),
     "no days": (HEAD.replace("0.05", "0") + CALL + "count = 1", "days must be > 0 .*got 0"),
     "less than no days": (HEAD.replace("0.05", "-1") + CALL + "count = 1", "days must be > 0 .*got -1"),

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from ratelimited_executor._core.histogram import DurationHistogram
+    from ratelimited_executor.simulation.outages import Outage
     from ratelimited_executor.simulation.shortcut.columns import Columns
 
 __all__ = ["AttemptColumns", "Counted", "Inflow", "Pass", "Passed", "late_waits", "pass_jobs"]
@@ -62,7 +63,7 @@ class Inflow:
     Args:
         columns: the jobs.
         failures: the fraction that fails.
-        outages: the beginnings and ends of spans of time; all jobs that start in one fail.
+        outages: those in which more fail.
         rank: their place among all due jobs, as the queue of an executor compares it: priority, negated, and class.
         level: the place of this rank among those of the executor: 0 is the highest.
         waits: the numbers of the meters of their waits.
@@ -84,7 +85,7 @@ class Inflow:
         columns: Columns,
         *,
         failures: float,
-        outages: Sequence[tuple[float, float]] = (),
+        outages: Sequence[Outage] = (),
         rank: tuple[float, TaskClass],
         level: int,
         waits: list[int],

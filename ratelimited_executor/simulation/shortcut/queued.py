@@ -209,7 +209,7 @@ class _Queued(Pass):
         for column, value in zip(self._attempts[number], (index, due, now, seconds), strict=True):
             column.append(value)
         self._measure(inflow, now - due, seconds)
-        is_failed = luck < inflow.failures or any(begin <= now < end for begin, end in inflow.outages)
+        is_failed = luck < inflow.failures or any(luck < outage.part(now) for outage in inflow.outages)
         heapq.heappush(self._events, (now + seconds, next(self._numbers), number, index, is_failed))
 
     def _end(self, now: float, number: int, index: int, *, is_failed: bool) -> None:

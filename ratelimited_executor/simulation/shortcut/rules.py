@@ -17,7 +17,8 @@ from ratelimited_executor._core.permits.exact import ExactGrid
 from ratelimited_executor._core.repeat.retries import Retry
 from ratelimited_executor._kernel.records import TaskClass
 from ratelimited_executor.simulation.hours import HOUR_SECONDS, Shift
-from ratelimited_executor.simulation.jobs import Job, OutageFailures
+from ratelimited_executor.simulation.jobs import Job
+from ratelimited_executor.simulation.outages import OutageFailures
 from ratelimited_executor.simulation.simulation import Nodes, Simulation
 
 if TYPE_CHECKING:

@@ -16,8 +16,9 @@ from ratelimited_executor._runtime.repeat.retrying import pause_before_retry
 from ratelimited_executor.simulation.accounts import Tally
 from ratelimited_executor.simulation.database import RunDatabase
 from ratelimited_executor.simulation.feeds import CHUNK_SECONDS
-from ratelimited_executor.simulation.jobs import JobFailedError, OutageFailures
+from ratelimited_executor.simulation.jobs import JobFailedError
 from ratelimited_executor.simulation.limits import JOBS_MAX
+from ratelimited_executor.simulation.outages import OutageFailures
 from ratelimited_executor.simulation.recorder import Recorder
 from ratelimited_executor.simulation.runs import end_of_step, looks
 from ratelimited_executor.simulation.shortcut.columns import InflowKeys, columns_of
@@ -252,7 +253,7 @@ class _Executor:
             inflow = Inflow(
                 columns,
                 failures=fails.usual if isinstance(fails, OutageFailures) else each.job._failures,
-                outages=fails.spans if isinstance(fails, OutageFailures) else (),
+                outages=fails.outages if isinstance(fails, OutageFailures) else (),
                 rank=each.rank,
                 level=ranks.index(each.rank),
                 waits=[self._delay, *kind.waits_of(int(-each.rank[0]))],
