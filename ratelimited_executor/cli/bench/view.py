@@ -233,15 +233,15 @@ def comparison_table(before: str, after: str, changes: Sequence[Change]) -> Tabl
         direction = change.direction or ""
         table.add_row(
             change.name,
-            _value(change.unit, change.before),
-            _value(change.unit, change.after),
+            _value(change.unit, change.before, change.noise[0]),
+            _value(change.unit, change.after, change.noise[1]),
             "" if change.ratio is None else f"{change.ratio:.2f}",
             Text(direction, style=_STYLES.get(direction, "")),
         )
     return table
 
 
-def _value(unit: str, value: float) -> str:
+def _value(unit: str, value: float, noise: float | None) -> str:
     if unit == "seconds":
-        return span(value)
+        return span(value) if noise is None else f"{span(value)} ± {span(noise)}"
     return f"{100 * value:.3g} %" if unit == "share" else f"{value:,.1f}/s"
