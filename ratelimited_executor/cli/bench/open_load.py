@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from ratelimited_executor.cli.stopping import Stop
     from ratelimited_executor.load.arrivals import Arrival, Schedule
     from ratelimited_executor.load.figures import Figures
-    from ratelimited_executor.load.recording import LoadSums
+    from ratelimited_executor.load.recording import LoadSums, Recent
 
 __all__ = ["InFlight", "Live", "OpenLoad", "RequestSender"]
 
@@ -101,8 +101,7 @@ class Live:
     waiting: int
     ended: int
     errors: int
-    p50: float
-    p99: float
+    recent: Recent
 
 
 class OpenLoad:
@@ -220,8 +219,7 @@ class OpenLoad:
             waiting=len(self._waiting),
             ended=self._recorder.ended_count,
             errors=self._recorder.error_count,
-            p50=self._recorder.recent(0.5),
-            p99=self._recorder.recent(0.99),
+            recent=self._recorder.recent(),
         )
 
     def now(self) -> float:
