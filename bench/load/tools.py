@@ -174,7 +174,7 @@ _WRK = "wrk -t1 -c{load.connections} -d{load.seconds:g}s --latency {load.url}"
 
 OURS = [
     Tool("ours", "", _ours(), _ours_p99),
-    Tool("ours, uvloop", "", _ours("--uvloop"), _ours_p99),
+    Tool("ours, asyncio", "", _ours("--no-uvloop"), _ours_p99),
     Tool("ours, 2 processes", "", _ours("--processes", "2"), _ours_p99),
 ]
 TOOLS = [

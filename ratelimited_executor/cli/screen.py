@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from rich.console import ConsoleOptions, RenderableType
     from rich.table import Table
 
-__all__ = ["Fitting", "console_of", "print_line", "screen_of_stderr"]
+__all__ = ["Fitting", "block_for", "console_of", "print_line", "screen_of_stderr"]
 
 _PLAIN_WIDTH: Final = 1000  # for a pipe, so that nothing is cut off
 
@@ -91,3 +91,8 @@ class _Patient:
             nowhere = os.open(os.devnull, os.O_WRONLY)
             os.dup2(nowhere, self._stream.fileno())
             os.close(nowhere)
+
+
+def block_for(console: Console) -> str:
+    """Choose a block for bars that the terminal's encoding has."""
+    return "█" if console.encoding.lower().startswith("utf") else "#"

@@ -138,6 +138,9 @@ class Schedule:
     def arrivals(self) -> Iterator[Arrival]:
         """Yield the requests in order of due time; their numbers are those in the whole load."""
         each = [self._arrivals_of(index, name) for index, name in enumerate(self.classes)]
+        if len(each) == self.participants == 1:  # the numbers in the class are those in the load
+            yield from each[0]
+            return
         merged = each[0] if len(each) == 1 else heapq.merge(*each, key=lambda arrival: arrival.due)
         for number, (_, due, phase, class_index, turn) in enumerate(merged):
             if (turn + class_index) % self.participants == self.rank:

@@ -1,8 +1,17 @@
-"""Compare two measurements: which figures changed, and which changes chance could explain."""
+"""Compare two measurements: which figures changed, and which changes chance could explain.
+
+There are two kinds of chance. One is which requests happened to be slow: if they were independent of one another, the
+counts above a quantile would say how far it is from the true one. The other is that a machine has good and bad seconds.
+The quantile of each second, over all seconds, says how much that moves it: the seconds are batches, whose mean has a
+standard error ("batch means", Law, Simulation Modeling and Analysis, chapter 9). A change is clear if it is beyond both.
+Longer spells, such as a neighbour that was busy during the whole of one measurement, are seen only by measuring again.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+import statistics
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from ratelimited_executor.load.durations import SHARES
@@ -15,8 +24,11 @@ if TYPE_CHECKING:
 
     _Requests = Figures | ClassFigures
 
-__all__ = ["Change", "compare"]
+__all__ = ["Change", "compare", "noise_of"]
 
+_Z: Final = 1.96  # two standard errors: they hold the true mean in 95 of 100 measurements
+_NOISY: Final = ("p50", "p99")  # the quantiles of each second that measurements have
+_SECONDS_MIN: Final = 5  # of a load; the spread of fewer seconds says nothing
 _SHARES_FEW: Final = tuple(pair for pair in SHARES if pair[0] in ("p50", "p99"))
 
 
@@ -29,8 +41,9 @@ class Change:
         unit: ``seconds``, ``share`` or ``rate``.
         before: its value in the first measurement.
         after: its value in the second measurement.
-        direction: ``better`` or ``worse`` if chance is ruled out, provided that requests are independent of one
-            another; ``unclear`` if it is not; None if nothing can be said.
+        direction: ``better`` or ``worse`` if chance is ruled out, provided that requests, or at least seconds, are
+            independent of one another; ``unclear`` if it is not; None if nothing can be said.
+        noise: for each of the two values, how far good and bad seconds move it, in its unit; None if that is not known.
     """
 
     name: str
@@ -38,6 +51,7 @@ class Change:
     before: float
     after: float
     direction: str | None = None
+    noise: tuple[float | None, float | None] = (None, None)
 
     @property
     def ratio(self) -> float | None:
@@ -50,7 +64,7 @@ def compare(before: Measurement, after: Measurement) -> list[Change]:
     one, other = before.figures, after.figures
     others = {each.name: each for each in other.classes}
     return [
-        *_changes_of(one, other, SHARES),
+        *(_beside_noise(change, one, other) for change in _changes_of(one, other, SHARES)),
         Change(name="target rate", unit="rate", before=one.asked_rate, after=other.asked_rate),
         Change(name="answered", unit="rate", before=one.answered_rate, after=other.answered_rate),
         Change(
@@ -66,6 +80,25 @@ def compare(before: Measurement, after: Measurement) -> list[Change]:
             for change in _changes_of(each, others[each.name], _SHARES_FEW, prefix=f"{each.name}: ")
         ),
     ]
+
+
+def noise_of(figures: Figures, quantile: str) -> float | None:
+    """Return how far good and bad seconds move a quantile, ``p50`` or ``p99``; None of a load of few seconds."""
+    values: list[float] = [getattr(each, quantile) for each in figures.timeline if each.count]
+    if len(values) < _SECONDS_MIN:
+        return None
+    return _Z * statistics.stdev(values) / math.sqrt(len(values))
+
+
+def _beside_noise(change: Change, one: Figures, other: Figures) -> Change:
+    """Return a change of a response time with the noise of both sides, unclear if that could explain it."""
+    quantile = change.name.removesuffix(" response time")
+    if quantile not in _NOISY:
+        return change
+    noise = noise_of(one, quantile), noise_of(other, quantile)
+    is_within = abs(change.after - change.before) <= math.hypot(*(each or 0.0 for each in noise))
+    direction = "unclear" if is_within and change.direction is not None else change.direction
+    return replace(change, direction=direction, noise=noise)
 
 
 def _changes_of(

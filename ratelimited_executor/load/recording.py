@@ -18,8 +18,10 @@ Memory: 23 bytes for each request, and 8 more at the end.
 from __future__ import annotations
 
 from array import array
+from bisect import bisect_right
 from collections import Counter
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from ratelimited_executor.load.durations import Durations
@@ -30,11 +32,13 @@ if TYPE_CHECKING:
 
     from ratelimited_executor.load.arrivals import Arrival, Schedule
 
-__all__ = ["NOT_STARTED", "LoadOutcome", "LoadRecorder", "LoadSums", "RecordedPart"]
+__all__ = ["EDGES", "NOT_STARTED", "LoadOutcome", "LoadRecorder", "LoadSums", "Recent", "RecordedPart"]
 
 NOT_STARTED: Final = "not started"  # the kind of error of a due request that never got a connection
 _RECENT_COUNT: Final = 1_000  # durations in the live view's percentiles: sorting them delays a start by 0.1 ms
 _STEP_COUNT: Final = 500  # rows that a step sums up: it delays a start by 0.3 ms
+EDGES: Final = tuple(digit * 10.0**power for power in range(-4, 2) for digit in (1, 2, 5))
+"""The upper ends of the parts of a live histogram, in seconds: 100 us to 50 s."""
 _NEVER: Final = -1.0  # in the place of the service time of a request that never started
 
 
@@ -52,6 +56,19 @@ class LoadOutcome(NamedTuple):
     sample: str = ""
     status: int | None = None
     received: int = 0
+
+
+class Recent(NamedTuple):
+    """Figures of the latest response times, in seconds.
+
+    Attributes:
+        p50, p99: quantiles.
+        counts: how many are in each part of a histogram, up to each of ``EDGES`` and above the last.
+    """
+
+    p50: float
+    p99: float
+    counts: tuple[int, ...]
 
 
 class _Rows:
@@ -374,9 +391,12 @@ class LoadRecorder:
             self._sent_count += 1
         self._last_end = max(self._last_end, ended)
 
-    def recent(self, share: float) -> float:
-        """Return a quantile of the last thousand response times."""
-        return quantile_of(sorted(self._rows.responses[-_RECENT_COUNT:]), share)
+    def recent(self) -> Recent:
+        """Return figures of the last thousand response times."""
+        ordered = sorted(self._rows.responses[-_RECENT_COUNT:])
+        places = [0, *(bisect_right(ordered, edge) for edge in EDGES), len(ordered)]
+        counts = tuple(after - before for before, after in pairwise(places))
+        return Recent(p50=quantile_of(ordered, 0.5), p99=quantile_of(ordered, 0.99), counts=counts)
 
     def cut(self) -> RecordedPart:
         """Return the requests recorded since the last cut."""

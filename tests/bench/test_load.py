@@ -80,7 +80,7 @@ def test_commands_name_the_rate_in_all_or_of_each_connection(tmp_path: Path) -> 
     words = {name: " ".join(tool.command(asked)) for name, tool in TOOL.items()}
 
     assert "--rate 500 --for 10s" in words["ours"]
-    assert "--uvloop" in words["ours, uvloop"]
+    assert "--no-uvloop" in words["ours, asyncio"]
     assert "--rps 10 " in words["h2load"]
     assert "--rate 500 --num-conns 5000" in words["httperf"]
     assert "-q 10 " in words["hey"]
@@ -94,9 +94,9 @@ def test_ours_alone_is_measured_and_others_are_named(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(shutil, "which", lambda program: None)
     rates, *freezes, limit = load.run(Options(quick=True))
 
-    assert ["ours", "ours, uvloop"] == list(rates.rows)
+    assert ["ours", "ours, asyncio"] == list(rates.rows)
     for freeze in freezes:
-        assert ["the truth, by hand", "ours", "ours, uvloop"] == list(freeze.rows)
+        assert ["the truth, by hand", "ours", "ours, asyncio"] == list(freeze.rows)
     assert [0] * 6 == [count for table in (rates, *freezes) for count in table.checks.values()]
-    assert ["ours, 200/s", "ours, uvloop, 200/s", "ours, 2 processes, 200/s"] == list(limit.rows)
+    assert ["ours, 200/s", "ours, asyncio, 200/s", "ours, 2 processes, 200/s"] == list(limit.rows)
     assert [note for note in rates.notes if note.startswith("wrk: skipped")]

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from ratelimited_executor.load.comparison import compare
+from ratelimited_executor.load.comparison import compare, noise_of
 from ratelimited_executor.load.verdicts import Thresholds, interval_of_share, judge, judge_trial, why_tool_was_limit
 from tests.load.models import figures_of, figures_of_classes, measurement_of
 
@@ -118,6 +118,33 @@ def test_comparison_says_better_worse_or_unclear() -> None:
     assert "unclear" == directions(before, before)["p99 response time"]
     assert ("worse", "better") == (directions(before, failing)["errors"], directions(failing, before)["errors"])
     assert directions(before, faster)["answered"] is None
+
+
+def test_change_that_good_and_bad_seconds_explain_is_unclear() -> None:
+    """20 ms more are a change of a steady service, and none of one whose seconds differ by up to 180 ms."""
+
+    def load_of(milliseconds):
+        each = [second / 1000 + number / 10_000 for second in milliseconds for number in range(10)]
+        return measurement_of(figures_of(each))
+
+    def change(one, other):
+        return next(each for each in compare(one, other) if each.name == "p50 response time")
+
+    uneven = [100 + 20 * (second % 10) for second in range(40)]
+    steady = change(load_of([100] * 40), load_of([120] * 40))
+    spells = change(load_of(uneven), load_of([each + 20 for each in uneven]))
+
+    assert ("worse", (0, 0)) == (steady.direction, pytest.approx(steady.noise, abs=1e-6))
+    assert ("unclear", 0.02) == (spells.direction, pytest.approx(spells.after - spells.before, rel=0.01))
+    # Twice the deviation of ten equidistant steps of 20 ms, by the root of 40 seconds.
+    assert pytest.approx([1.96 * 0.0582 / 40**0.5] * 2, rel=0.01) == list(spells.noise)
+
+
+def test_noise_of_a_short_load_is_not_known() -> None:
+    """Four seconds say too little of a fifth, and requests of parts of them nothing."""
+    assert noise_of(figures_of([0.1] * 40), "p50") is None
+    assert noise_of(figures_of([0.1] * 41), "p50") == 0
+    assert noise_of(figures_of([]), "p99") is None
 
 
 def test_comparison_with_nothing_says_nothing() -> None:

@@ -1,9 +1,9 @@
 """Sends an open load: starts each request when it is due, regardless of the outcome of earlier ones.
 
 The due times are computed from the beginning of the load, so no late start moves a later one, and errors do not
-accumulate. A rate-limited executor would not do: it paces starts *by earlier starts*. What it is woken by does: a timer
-descriptor where the system has one, which is set to the next due time and makes whatever is due when it fires. So a
-request costs two turns of the event loop, one for its start and one for its response.
+accumulate. A rate-limited executor would not do: it paces starts *by earlier starts*. Its waker does, which is a timer
+descriptor where the system has one: it is set to the next due time, and what is due when it fires is started. So a request
+costs two turns of the event loop, one for its start and one for its response.
 
 A request that is due while as many as there are connections are in flight waits here, first come, first served. That
 wait is part of its response time, but not of its service time.
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from ratelimited_executor.cli.stopping import Stop
     from ratelimited_executor.load.arrivals import Arrival, Schedule
     from ratelimited_executor.load.figures import Figures
-    from ratelimited_executor.load.recording import LoadSums
+    from ratelimited_executor.load.recording import LoadSums, Recent
 
 __all__ = ["InFlight", "Live", "OpenLoad", "RequestSender"]
 
@@ -101,8 +101,7 @@ class Live:
     waiting: int
     ended: int
     errors: int
-    p50: float
-    p99: float
+    recent: Recent
 
 
 class OpenLoad:
@@ -114,8 +113,7 @@ class OpenLoad:
         kind_of: returns the kind of an error that ``sender.start`` raises.
         connections: the maximum number of requests in flight.
         drain: seconds after the last due time during which waiting requests may still start.
-        clock: returns monotonic seconds; by default the event loop's clock. That of uvloop has a resolution of
-            milliseconds.
+        clock: returns monotonic seconds; by default those that the event loop goes by.
     """
 
     def __init__(
@@ -220,8 +218,7 @@ class OpenLoad:
             waiting=len(self._waiting),
             ended=self._recorder.ended_count,
             errors=self._recorder.error_count,
-            p50=self._recorder.recent(0.5),
-            p99=self._recorder.recent(0.99),
+            recent=self._recorder.recent(),
         )
 
     def now(self) -> float:

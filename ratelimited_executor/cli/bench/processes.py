@@ -24,6 +24,7 @@ from ratelimited_executor.cli.bench.open_load import Live
 from ratelimited_executor.cli.exits import CommandError
 from ratelimited_executor.cli.stopping import signals_held
 from ratelimited_executor.load.figures import Figures
+from ratelimited_executor.load.recording import Recent
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -184,8 +185,11 @@ def together(lives: Sequence[Live]) -> Live:
         waiting=sum(each.waiting for each in lives),
         ended=sum(each.ended for each in lives),
         errors=sum(each.errors for each in lives),
-        p50=max(each.p50 for each in lives),
-        p99=max(each.p99 for each in lives),
+        recent=Recent(
+            p50=max(each.recent.p50 for each in lives),
+            p99=max(each.recent.p99 for each in lives),
+            counts=tuple(map(sum, zip(*(each.recent.counts for each in lives), strict=True))),
+        ),
     )
 
 

@@ -155,8 +155,7 @@ class UserLoad:
             waiting=0,
             ended=self._recorder.ended_count,
             errors=self._recorder.error_count,
-            p50=self._recorder.recent(0.5),
-            p99=self._recorder.recent(0.99),
+            recent=self._recorder.recent(),
         )
 
     def now(self) -> float:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from typing import TYPE_CHECKING, Any, Final
 
 from rich.box import SIMPLE_HEAD
+from rich.console import Group
 from rich.live import Live as LiveDisplay
 from rich.table import Table
 from rich.text import Text
@@ -13,6 +15,8 @@ from rich.text import Text
 from ratelimited_executor._core.durations import format_duration
 from ratelimited_executor._core.escapes import visible
 from ratelimited_executor.cli.bench.tables import ERRORS, span, tables_of
+from ratelimited_executor.cli.screen import block_for
+from ratelimited_executor.load.recording import EDGES
 from ratelimited_executor.load.verdicts import why_tool_was_limit
 
 if TYPE_CHECKING:
@@ -43,6 +47,7 @@ __all__ = [
 # Drawing blocks the loop for some milliseconds and so delays requests: once a second, that does not show in the p99.
 _DRAW_SECONDS: Final = 1.0
 _LINE_SECONDS: Final = 5.0
+_BAR_WIDTH: Final = 40
 _STYLES: Final = {"better": "bold green", "worse": "bold red"}
 
 
@@ -60,7 +65,7 @@ async def show_live(console: Console, live: Callable[[], Live | None], *, label:
         while True:
             await asyncio.sleep(_DRAW_SECONDS)
             if (now := live()) is not None:
-                display.update(_panel(now, label), refresh=True)
+                display.update(Group(_panel(now, label), _histogram(now, block_for(console))), refresh=True)
 
 
 def _line(live: Live, label: str) -> Text:
@@ -70,8 +75,8 @@ def _line(live: Live, label: str) -> Text:
         f"{live.in_flight:,} in flight",
         f"{live.ended:,} ended",
         f"{live.errors:,} errors",
-        f"p50 {span(live.p50)}",
-        f"p99 {span(live.p99)}",
+        f"p50 {span(live.recent.p50)}",
+        f"p99 {span(live.recent.p99)}",
     ]
     if live.waiting:
         parts.insert(3, f"{live.waiting:,} wait for a connection")
@@ -91,9 +96,21 @@ def _panel(live: Live, label: str) -> Table:
         f"{live.waiting:,}",
         f"{live.ended:,}",
         Text(f"{live.errors:,}", style="bold red" if live.errors else ""),
-        span(live.p50),
-        span(live.p99),
+        span(live.recent.p50),
+        span(live.recent.p99),
     )
+    return table
+
+
+def _histogram(live: Live, block: str) -> Table:
+    """Return a bar for each part of the latest response times, from the first that has any to the last."""
+    table = Table(box=None, pad_edge=False, show_header=False)
+    counts = live.recent.counts
+    filled = [index for index, count in enumerate(counts) if count]
+    names = [*(f"up to {format_duration(edge)}" for edge in EDGES), "longer"]
+    for index in range(filled[0], filled[-1] + 1) if filled else ():
+        share = counts[index] / sum(counts)
+        table.add_row(names[index], Text(block * math.ceil(share * _BAR_WIDTH), style="cyan"), f"{share:.1%}")
     return table
 
 
@@ -233,15 +250,15 @@ def comparison_table(before: str, after: str, changes: Sequence[Change]) -> Tabl
         direction = change.direction or ""
         table.add_row(
             change.name,
-            _value(change.unit, change.before),
-            _value(change.unit, change.after),
+            _value(change.unit, change.before, change.noise[0]),
+            _value(change.unit, change.after, change.noise[1]),
             "" if change.ratio is None else f"{change.ratio:.2f}",
             Text(direction, style=_STYLES.get(direction, "")),
         )
     return table
 
 
-def _value(unit: str, value: float) -> str:
+def _value(unit: str, value: float, noise: float | None) -> str:
     if unit == "seconds":
-        return span(value)
+        return span(value) if noise is None else f"{span(value)} ± {span(noise)}"
     return f"{100 * value:.3g} %" if unit == "share" else f"{value:,.1f}/s"

@@ -183,7 +183,7 @@ def compare(before: str, after: str) -> None:
     """Show two measurements side by side.
 
     BEFORE and AFTER are files written by `bench --json`. A change is better or worse if chance is ruled out, assuming that
-    requests are independent of one another; otherwise it is unclear. Settings that differ are listed below the table.
+    requests are independent of one another, and if good and bad seconds do not explain it; otherwise it is unclear. Settings that differ are listed below the table.
 
     Exit status: 0 compared, even if something became worse; 2 bad usage, or a file cannot be read.
     """

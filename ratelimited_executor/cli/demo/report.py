@@ -12,8 +12,8 @@ from rich.text import Text
 
 from ratelimited_executor._core.durations import format_duration
 from ratelimited_executor.cli.demo.figures import ARRIVAL_SLACK_S, DemoVerdict, Half, mean_delays, per_bin
-from ratelimited_executor.cli.demo.view import bar, block_for
-from ratelimited_executor.cli.screen import print_line
+from ratelimited_executor.cli.demo.view import bar
+from ratelimited_executor.cli.screen import block_for, print_line
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -9,7 +9,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from ratelimited_executor.cli.screen import print_line
+from ratelimited_executor.cli.screen import block_for, print_line
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -29,11 +29,6 @@ def bar(count: int, *, scale: int, width: int = BAR_WIDTH, block: str = "█") -
     """
     length = round(width * count / max(scale, 1))
     return block * length if length <= width else block * (width - 1) + ">"
-
-
-def block_for(console: Console) -> str:
-    """Choose a block that the terminal's encoding has."""
-    return "█" if console.encoding.lower().startswith("utf") else "#"
 
 
 class View(Protocol):

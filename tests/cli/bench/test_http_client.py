@@ -313,9 +313,9 @@ async def test_number_credentials_and_body_are_sent(client) -> None:
         url = server.url.replace("://", "://user:p%40ss@") + "a b/{n:03}?x={n}"
         await figures_of(client, RequestTemplate(url=url, method="PUT", headers={"X-Test": "ü"}, body="<{n}>"), count=2)
 
-    lines = [head.decode().split("\r\n") for head in server.heads]
+    lines = sorted(head.decode().split("\r\n") for head in server.heads)  # each may have a connection of its own
     assert ["PUT /a%20b/000?x=0 HTTP/1.1", "PUT /a%20b/001?x=1 HTTP/1.1"] == [each[0] for each in lines]
-    assert [b"<0>", b"<1>"] == server.bodies
+    assert [b"<0>", b"<1>"] == sorted(server.bodies)
     for each in lines:
         headers = {name.lower(): value for name, _, value in (line.partition(": ") for line in each[1:] if line)}
         assert ("3", "ü", "application/octet-stream") == tuple(

@@ -15,6 +15,7 @@ import pytest
 
 from ratelimited_executor.cli.bench.open_load import Live
 from ratelimited_executor.cli.bench.processes import together
+from ratelimited_executor.load.recording import Recent
 from tests.cli.bench.service import Service, served
 from tests.cli.refusals import assert_refused
 from tests.cli.bench.test_bench import bench
@@ -175,12 +176,36 @@ def test_bad_usage_is_refused(place, options, words) -> None:
 def test_snapshots_of_shares_add_up() -> None:
     """Counts are added, and of durations the longest is shown."""
     one = Live(
-        is_warm_up=False, seconds=1, total=9, rate=5, in_flight=1, waiting=0, ended=3, errors=1, p50=0.1, p99=0.5
+        is_warm_up=False,
+        seconds=1,
+        total=9,
+        rate=5,
+        in_flight=1,
+        waiting=0,
+        ended=3,
+        errors=1,
+        recent=Recent(p50=0.1, p99=0.5, counts=(1, 2)),
     )
     other = Live(
-        is_warm_up=True, seconds=2, total=9, rate=5, in_flight=2, waiting=4, ended=2, errors=0, p50=0.2, p99=0.3
+        is_warm_up=True,
+        seconds=2,
+        total=9,
+        rate=5,
+        in_flight=2,
+        waiting=4,
+        ended=2,
+        errors=0,
+        recent=Recent(p50=0.2, p99=0.3, counts=(0, 2)),
     )
 
     assert Live(
-        is_warm_up=True, seconds=2, total=9, rate=10, in_flight=3, waiting=4, ended=5, errors=1, p50=0.2, p99=0.5
+        is_warm_up=True,
+        seconds=2,
+        total=9,
+        rate=10,
+        in_flight=3,
+        waiting=4,
+        ended=5,
+        errors=1,
+        recent=Recent(p50=0.2, p99=0.5, counts=(1, 4)),
     ) == together([one, other])

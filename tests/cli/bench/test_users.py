@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from ratelimited_executor.cli.bench.users import name_of
+from ratelimited_executor.cli.bench.users import UserLoad, name_of
 from tests.cli.bench.service import Service, served
 from tests.cli.bench.test_bench import bench
 from tests.cli.refusals import assert_refused
@@ -229,6 +229,31 @@ def test_thresholds_apply_to_each_step(place, service, scenarios) -> None:
 def test_bad_usage_is_refused(place, scenarios, arguments, words) -> None:
     """Options of an open load have no meaning beside users, and each refusal says which one it is."""
     assert_refused(bench(*(each.format(scenarios) for each in arguments)), words)
+
+
+def test_steps_beyond_a_hundred_are_one() -> None:
+    """Paths that all differ must not make a histogram each."""
+
+    async def nothing(client) -> None:
+        pass
+
+    load = UserLoad(
+        nothing, base_url="http://host/", users=1, seconds=1.0, warm_up=0.0, timeout=1.0, headers={}
+    )  # fmt: skip
+    arrivals = [load.arrival(f"GET /{number * 'a'}") for number in range(150)]
+
+    assert [*range(100), *[100] * 50] == [each.class_index for each in arrivals]
+    assert [*[0] * 100, *range(50)] == [each.turn for each in arrivals]
+
+
+def test_page_and_table_of_users_are_written(place, service, scenarios) -> None:
+    """The page has the scenario and its steps, and no rate that was asked for."""
+    result, _ = played(service.url, f"{scenarios}:buyer", "--html", "out.html", "--csv", "out.csv")
+
+    assert 0 == result.exit_code
+    assert "GET /basket/{}" in place.text("out.html") and f"{scenarios}:buyer" in place.text("out.html")
+    assert "target rate" not in place.text("out.html")
+    assert "class,GET /basket/{}," in place.text("out.csv")
 
 
 @pytest.mark.parametrize(

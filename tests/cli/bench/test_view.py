@@ -23,6 +23,7 @@ from ratelimited_executor.cli.bench.view import (
     verdict_text,
 )
 from ratelimited_executor.load.figures import Participant
+from ratelimited_executor.load.recording import Recent
 from ratelimited_executor.load.search import Found, Trial
 from ratelimited_executor.load.verdicts import Verdict
 from tests.load.models import figures_of, figures_of_classes, measurement_of
@@ -36,8 +37,7 @@ LIVE = Live(
     waiting=3,
     ended=5990,
     errors=12,
-    p50=0.012,
-    p99=0.25,
+    recent=Recent(p50=0.012, p99=0.25, counts=(0, 0, 0, 0, 0, 0, 600, 0, 0, 399, *[0] * 8, 1)),
 )
 
 
@@ -68,6 +68,16 @@ async def test_terminal_gets_a_table_of_eighty_columns(virtual_loop) -> None:
     for part in ("1,500.0/s", "in flight", "waiting", "5,990", "errors", "250 ms"):
         assert part in text
     assert "…" not in text
+
+
+async def test_terminal_gets_a_histogram_of_the_latest_response_times(virtual_loop) -> None:
+    """Bars have the share of each part, from the first that is not empty to the last; a small share is seen."""
+    text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", await shown(is_terminal=True, width=80)).replace("█", "#")
+
+    for line in ("up to 10 ms   ########################  60.0%", "up to 20 ms                             0.0%",
+                 "up to 100 ms  ################          39.9%", "longer        #                         0.1%"):  # fmt: skip
+        assert line in text
+    assert "up to 5 ms" not in text
 
 
 @pytest.mark.parametrize(
