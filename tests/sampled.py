@@ -55,6 +55,7 @@ EVERY = {
     "runtime/task/test_accounts.py::test_accounting_closes_after_every_step": 2,
     "runtime/test_all_together.py::test_account_closes_whatever_is_combined": 3,
     "simulation/test_both_kernels.py::test_random_simulations_write_the_same": 3,
+    "simulation/shortcut/test_run.py::test_many_random_scenarios_have_equal_figures": 2,
     "simulation/test_strategies.py::test_another_cycle_is_kept": 3,
     "spread/test_keys.py::test_every_pattern_of_keys_is_spread_evenly": 3,
     "stores/tasks/test_every_store.py::test_answers_are_those_of_the_rules_own_table": 2,
@@ -63,6 +64,7 @@ EVERY = {
     "stores/tasks/test_moves.py::test_moves_answer_as_the_table": 4,
     "stores/tasks/test_postgres_outages.py::test_after_a_fault_it_goes_on": 2,
     "stores/tasks/test_redis.py::test_a_rule_that_is_broken_is_found": 4,
+    "testing/test_searching.py::test_mended_program_passes": 3,
 }
 """Of each test the number n: its first case runs, and of the others one in n, whichever others there are."""
 

@@ -206,7 +206,7 @@ async def test_response_of_an_unusual_server_is_read(answer, then, connections) 
 async def test_response_of_an_unusual_server_may_be_broken(answer, then, kind) -> None:
     """What is read leniently is no answer if its end is missing, and a head may have a megabyte."""
     async with ScriptedServer(*answer, then=then).running() as server:
-        figures = await figures_of("own", RequestTemplate(url=server.url), timeout=5)
+        figures = await figures_of("own", RequestTemplate(url=server.url), timeout=60)
 
     assert {kind: 5} == figures.errors
 
