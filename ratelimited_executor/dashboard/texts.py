@@ -78,7 +78,7 @@ _MEANINGS: Final = {
     Hold.ORDER: "tasks ahead of it take the next permits",
     Hold.CONCURRENCY: "as many tasks as allowed are running",
     Hold.PAUSE: "the executor is paused, or its rate is 0",
-    Hold.OUTAGE: "no answer from Redis, PostgreSQL or the file",
+    Hold.OUTAGE: "no answer from the place where the group keeps its limits",
     Hold.GROUP: "a limit shared by the group, or this process's share of it",
     Hold.QUARANTINE: "earlier permits have to lapse first",
 }
@@ -147,7 +147,7 @@ def seconds_text(seconds: float | None) -> str:
     return "0 s" if seconds == 0 else format_duration(seconds)
 
 
-STATES: Final = ("outage", "failing", "penalty", "paused", "closing", "open", "not started")
+STATES: Final = ("outage", "failing", "full", "penalty", "paused", "closing", "open", "not started")
 """The kinds of states of an executor, the worst first."""
 
 
@@ -159,13 +159,17 @@ class StateText(NamedTuple):
     colour: str
 
 
-def state_text(statistics: Statistics, *, is_closing: bool, failed: float = 0.0) -> StateText:
+def state_text(
+    statistics: Statistics, *, is_closing: bool, failed: float = 0.0, stuck: str = "", authority: str = "the group"
+) -> StateText:
     """Say in what state an executor is.
 
     Args:
         statistics: the statistics of the executor.
         is_closing: True if it accepts no more tasks.
         failed: tasks a second that have failed recently.
+        stuck: what runs, if that keeps all places while tasks are due and none starts; else empty.
+        authority: what answers for the limits of its group.
     """
     if is_closing:
         return StateText("closing", "closing", "wait")
@@ -174,12 +178,12 @@ def state_text(statistics: Statistics, *, is_closing: bool, failed: float = 0.0)
         text = "paused" if statistics.is_paused else "group paused: its rate is 0"
         return StateText("paused", text, "wait")
     if statistics.fleet is not None and statistics.fleet.state == "outage":
-        return StateText("outage", "outage: no answer from Redis, PostgreSQL or the file", "bad")
+        return StateText("outage", f"outage: no answer from {authority}", "bad")
     if statistics.penalty > 0:
         return StateText("penalty", f"penalty: {seconds_text(statistics.penalty)} left", "wait")
     if failed > 0:
         return StateText("failing", f"open; {per_second_text(failed)} fail", "bad")
-    return StateText("open", "open", "good")
+    return StateText("full", f"full: {stuck}", "wait") if stuck else StateText("open", "open", "good")
 
 
 def age_text(least: float, most: float | None) -> str:

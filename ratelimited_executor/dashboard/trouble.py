@@ -40,13 +40,14 @@ class FailureRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunningRow:
-    """A task that runs: for how long, and where it waits."""
+    """A task that runs: for how long, and where it waits; ``others`` run beside it in its executor."""
 
     executor: str
     name: str
     key: str
     age: str
     place: str
+    others: int
 
 
 def failure_rows(failures: Sequence[FailureEntry], now: float, count: int) -> list[FailureRow]:
@@ -82,7 +83,7 @@ def running_rows(recorded: RecordedHistory, count: int) -> list[RunningRow]:
     if found is None:
         return []
     accounts, now = found
-    rows = []
+    rows, others = [], accounts.running_count() - 1
     for task in running_tasks(accounts, count):
         least, most = _age_of(recorded, task, now)
         rows.append(
@@ -92,6 +93,7 @@ def running_rows(recorded: RecordedHistory, count: int) -> list[RunningRow]:
                 key=NOTHING if task.key is None else name_text(task.key),
                 age=age_text(least, most),
                 place=task.place or NOTHING,
+                others=others,
             )
         )
     return rows
