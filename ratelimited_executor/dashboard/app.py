@@ -33,6 +33,7 @@ from ratelimited_executor.dashboard.texts import (
     count_text,
     hold_text,
     name_text,
+    plan_text,
     seconds_text,
     time_text,
 )
@@ -83,7 +84,13 @@ def _templates() -> Environment:
         lstrip_blocks=True,
     )
     environment.filters.update(
-        count=count_text, masked=masked_text, name=name_text, seconds=seconds_text, query=_query, raw=escape
+        count=count_text,
+        masked=masked_text,
+        name=name_text,
+        plan=plan_text,
+        seconds=seconds_text,
+        query=_query,
+        raw=escape,
     )
     return environment
 
@@ -275,6 +282,7 @@ class _Site:
             keys=keys[: _row_count(request, "keys", _FEW_COUNT)],
             key_count=len(keys),
             is_all=is_all,
+            held={each.resource: each.left for each in statistics.limits if each.kind == "group"},
             find=find,
             group_rate=recorded.group_rate(),
             former_rate=recorded.former_rate,

@@ -1,6 +1,7 @@
 """The latest failures of tasks, as texts: what raised, where, how often; no exception is kept, nor what it refers to.
 
-Failures of one task that say the same are one entry with a count, so that a storm of one error does not push out the others.
+Failures of one class that were raised in one place are one entry with a count and the latest message, so that a storm of one
+error, whose messages may all have numbers of their own, does not push out the others.
 An executor without a page is not listened to; one with a page tells of failures alone, and not of other ends.
 """
 
@@ -36,7 +37,7 @@ _NUMBERS: Final = count(1)
 
 @dataclass(slots=True, kw_only=True)
 class FailureEntry:
-    """Failures of one task, or of tasks of one batch, that say the same.
+    """Failures of one executor that are of one class and were raised in one place, called from the same lines.
 
     Attributes:
         number: names this entry, and no other one of the process.
@@ -44,11 +45,12 @@ class FailureEntry:
         name: the name of the task that has failed last.
         key: its key, as text; None if it has none.
         kind: the class of the exception, with its module unless that is a built-in one.
-        message: what the exception says, in at most 500 characters; user names, passwords and secrets in URLs are masked.
-        cause: the class and the message of the exception that it was raised from; empty if there is none.
+        message: what the last exception says, in at most 500 characters; user names, passwords and secrets in URLs are masked.
+        cause: the class and the message of the exception that the last one was raised from; empty if there is none.
         frames: where it was raised, the innermost line last.
         at: epoch seconds of the last one.
         count: how many there were.
+        is_varied: True if their messages differ.
         is_retried: True if another attempt follows the last one.
     """
 
@@ -61,8 +63,9 @@ class FailureEntry:
     cause: str
     frames: list[str]
     at: float
-    count: int = 1
-    is_retried: bool
+    count: int = 0
+    is_varied: bool = False
+    is_retried: bool = False
 
 
 class FailureRing:
@@ -77,7 +80,7 @@ class FailureRing:
         return len(self._kept)
 
     def again(self, alike: tuple[str, ...]) -> FailureEntry | None:
-        """Return the entry of failures that say the same, from now on the latest; None if there is none."""
+        """Return the entry of failures that are alike, from now on the latest; None if there is none."""
         found = self._kept.pop(alike, None)
         if found is not None:
             self._kept[alike] = found
@@ -131,32 +134,30 @@ class Failures:
             traceback = error.__traceback__
         except Exception:  # noqa: BLE001  # attributes of the user's own; an error here would keep the task from ending
             kind, message, cause, traceback = "an exception", _UNWRITTEN, "", None
-        name, batch = name_of_owner(owner)
-        shown = name_text(name or "a call")
-        alike = (self._executor, shown if batch is None else name_text(batch), kind, message)
+        frames = _frames_of(traceback)
+        alike = (self._executor, kind, *(frames or (message,)))
         failure, other = self.ring.again(alike), self._all.again(alike)
-        key = key_of_owner(owner)
+        name, key = name_of_owner(owner)[0], key_of_owner(owner)
         if failure is None:
             failure = other or FailureEntry(
                 number=next(_NUMBERS),
                 executor=self._executor,
-                name=shown,
+                name="",
                 key=None,
                 kind=kind,
                 message=message,
                 cause=cause,
-                frames=[],
+                frames=frames,
                 at=now,
-                count=0,
-                is_retried=False,
             )
-            failure.frames = _frames_of(traceback)
             self.ring.add(alike, failure)
         if other is not failure:
             self._all.add(alike, failure)
         failure.count += 1
-        failure.name, failure.at, failure.is_retried = shown, now, state is TaskState.WAITING
-        failure.key = None if key is None else name_text(key)
+        failure.is_varied |= message != failure.message
+        failure.message, failure.cause = message, cause
+        failure.name, failure.key = name_text(name or "a call"), None if key is None else name_text(key)
+        failure.at, failure.is_retried = now, state is TaskState.WAITING
 
 
 def failure_texts(error: BaseException) -> tuple[str, str, str]:

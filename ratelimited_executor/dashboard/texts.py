@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -27,6 +28,7 @@ __all__ = [
     "name_text",
     "number_text",
     "per_second_text",
+    "plan_text",
     "rate_text",
     "seconds_text",
     "state_text",
@@ -119,12 +121,13 @@ def number_text(value: float) -> str:
 
 
 def per_second_text(value: float | Fraction) -> str:
-    """Write how often a second.
+    """Write how often a second; below 1, in two digits.
 
-    >>> per_second_text(12.345), per_second_text(0)
-    ('12.3/s', '0/s')
+    >>> per_second_text(12.345), per_second_text(0.0995), per_second_text(0)
+    ('12.3/s', '0.1/s', '0/s')
     """
-    return NOTHING if math.isnan(value) else f"{number_text(float_of(value))}/s"
+    number = float_of(value)
+    return NOTHING if math.isnan(number) else f"{number_text(number) if number >= 1 else f'{number:.2g}'}/s"
 
 
 def rate_text(statistics: Statistics) -> str:
@@ -145,6 +148,20 @@ def seconds_text(seconds: float | None) -> str:
     if math.isinf(seconds):
         return "∞"
     return "0 s" if seconds == 0 else format_duration(seconds)
+
+
+_POLICY: Final = re.compile(r"([A-Z]\w*)\(.*?\) (?=\w)")
+
+
+def plan_text(plan: str) -> str:
+    """Write the limits of a group, which its processes name by their policy and the rates of each resource.
+
+    >>> plan_text("Paced(slack=0.02) permits 5/s, 200/min; tokens inf/s"), plan_text("100/min")
+    ('permits 5/s, 200/min; tokens without a limit, paced', '100/min')
+    """
+    policy = _POLICY.match(plan)
+    text = plan if policy is None else f"{plan[policy.end() :]}, {policy[1].lower()}"
+    return text.replace(" inf/s", " without a limit")
 
 
 STATES: Final = ("outage", "failing", "full", "penalty", "paused", "closing", "open", "not started")

@@ -35,6 +35,7 @@ class FailureRow:
     ago: str
     when: str
     times: str
+    is_varied: bool
     is_retried: bool
 
 
@@ -71,6 +72,7 @@ def failure_rows(failures: Sequence[FailureEntry], now: float, count: int) -> li
             ago=ago_text(now - each.at),
             when=time_text(each.at),
             times="" if each.count == 1 else f"{count_text(each.count)} times",
+            is_varied=each.is_varied,
             is_retried=each.is_retried,
         )
         for each in failures[:count]

@@ -84,11 +84,12 @@ _WORST: Final = ("failed", "lateness", "overdue")  # fields of a point, by which
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExecutorRow:
-    """One executor in the list: its name, its state, its starts as a line, and a text for each of ``COLUMNS``."""
+    """One executor in the list: its name, its state, its starts as a line, the most of them, a text for each of ``COLUMNS``."""
 
     name: str
     state: StateText
     spark: str
+    most: str
     texts: Sequence[str]
 
 
@@ -225,7 +226,7 @@ def executor_row(recorded: RecordedHistory) -> ExecutorRow:
     if statistics is None:
         texts = [str(executor.rate), *[NOTHING] * (len(COLUMNS) - 1)]
         return ExecutorRow(
-            name=executor.name, state=StateText("not started", "not started", "wait"), spark="", texts=texts
+            name=executor.name, state=StateText("not started", "not started", "wait"), spark="", most="", texts=texts
         )
     texts = [
         rate_text(statistics),
@@ -237,10 +238,14 @@ def executor_row(recorded: RecordedHistory) -> ExecutorRow:
         NOTHING if point is None else seconds_text(point.lateness),
         count_text(statistics.failed),
     ]
-    spark = spark_svg(
-        recorded.history.tail("started", _SPARK_COUNT), recorded.history.tail("failed", _SPARK_COUNT), _SPARK_COUNT
+    starts = recorded.history.tail("started", _SPARK_COUNT)
+    return ExecutorRow(
+        name=executor.name,
+        state=state_of(recorded, statistics),
+        spark=spark_svg(starts, recorded.history.tail("failed", _SPARK_COUNT), _SPARK_COUNT),
+        most=per_second_text(max(starts)) if any(starts) else "",
+        texts=texts,
     )
-    return ExecutorRow(name=executor.name, state=state_of(recorded, statistics), spark=spark, texts=texts)
 
 
 def state_of(recorded: RecordedHistory, statistics: Statistics) -> StateText:
@@ -330,7 +335,7 @@ def plots_of(history: History[Point], end: float) -> list[Plot]:
     )
     times = history.column("at")
     return [
-        plot_of(title, times, columns, end=end, text_of=text_of, unit=unit, is_whole=not unit)
+        plot_of(title, times, columns, end=end, text_of=text_of, unit=unit, is_whole=not unit, sparse="failed")
         for title, text_of, unit, columns in plots
     ]
 

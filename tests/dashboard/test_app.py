@@ -55,7 +55,9 @@ async def test_list_shows_how_each_executor_stands():
             assert (await web.get("/executors")).headers["location"] == "http://service/executors/"
         assert page.status_code == 200
         assert "<title>Mine</title>" in page.text
-        assert re.search(r"mail open 10/s 10/s 8[78]\d 1m2[78]s 8[78]\d 0 (9.\d+|10) s 0", text_of(page)), text_of(page)
+        assert re.search(r"mail open 10/s 10/s 10/s 8[78]\d 1m2[78]s 8[78]\d 0 (9.\d+|10) s 0", text_of(page)), text_of(
+            page
+        )
         assert "paused paused 1/s" in text_of(page)
         assert "2 of 2 executors" in text_of(page)
         mail.rate = math.inf
