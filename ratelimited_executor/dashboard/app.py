@@ -255,7 +255,12 @@ class _Site:
 
     async def executor(self, request: Request) -> Response:
         """Show one executor."""
-        recorded = self._recorded_of(request.query_params)
+        return await self._executor(request, self._recorded_of(request.query_params))
+
+    async def _executor(
+        self, request: Request, recorded: RecordedHistory, *, typed: str = "", problem: str = ""
+    ) -> Response:
+        """Show one executor; after a rate that could not be set, with what was typed and why, and without refreshing itself."""
         executor, statistics = recorded.executor, recorded.statistics()
         if statistics is None:
             raise PageError(404, f"The executor {executor.name} has not started.")
@@ -266,6 +271,10 @@ class _Site:
         failures = recorded.failures.ring.latest()
         return await self._pages.render(
             "executor.html",
+            status=409 if problem else 200,
+            is_live=not problem,
+            typed=typed,
+            problem=problem,
             executor=executor,
             statistics=statistics,
             state=state_of(recorded, statistics),
@@ -348,6 +357,10 @@ class _Site:
         try:
             await self._changes.make(form, request)
         except PageError as error:
+            if error.field == "rate":
+                return await self._executor(
+                    request, self._recorded_of(form), typed=form.get("rate", ""), problem=error.message
+                )
             error.back = back
             raise
         return RedirectResponse(back, status_code=303)

@@ -182,7 +182,10 @@ class Changes:
         old = executor.rate
         if len(executor.rates) > 1:
             raise PageError(409, f"{executor.name} has several rates, which can only be set together, by the program")
-        executor.rate = form.get("rate", "")
+        try:
+            executor.rate = form.get("rate", "")
+        except (ValueError, TypeError) as error:
+            raise PageError(409, str(error), field="rate") from error
         return _Made("rate", str(old), str(executor.rate))
 
     async def _pause(self, form: Mapping[str, str]) -> _Made:

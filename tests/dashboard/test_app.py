@@ -528,7 +528,7 @@ async def test_request_of_another_site_changes_nothing():
 
 
 async def test_executor_is_paused_resumed_and_set():
-    """After each change the browser is sent back to the executor's page; a bad rate is refused with a way back."""
+    """After each change the browser is sent back to the executor's page; a bad rate is refused beside its field, as it was typed."""
     async with RateLimitedExecutor("mail", rate=1) as executor:
         async with client(dashboard(executor, authorize=lambda request: True)) as web:
             answer = await change(web, action="pause")
@@ -542,8 +542,10 @@ async def test_executor_is_paused_resumed_and_set():
                 assert str(executor.rate) == expected
             for text in ("", "fast", "-1", "nan", "1e400", "9" * 400):
                 answer = await change(web, 409, action="set-rate", rate=text)
-                assert "rate" in answer.text
-                assert '<a href="executor?name=mail">Back</a>' in answer.text
+                problem = re.search(r'role="alert" id="problem">([^<]+)<a href="executor\?name=mail">Back', answer.text)
+                assert "rate" in problem[1]
+                assert f'name="rate" value="{text}"' in answer.text
+                assert 'aria-describedby="problem"' in answer.text
             assert str(executor.rate) == "inf/s"
 
 
