@@ -18,8 +18,8 @@ from ratelimited_executor._runtime.insight.owners import is_own, key_of_owner, n
 from ratelimited_executor.dashboard.texts import name_text
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from types import TracebackType
+    from collections.abc import Callable, Hashable
+    from types import CodeType, TracebackType
 
 __all__ = ["FAILURE_COUNT", "FailureEntry", "FailureRing", "Failures", "failure_texts"]
 
@@ -74,19 +74,19 @@ class FailureRing:
     __slots__ = ("_kept",)
 
     def __init__(self) -> None:
-        self._kept: dict[tuple[str, ...], FailureEntry] = {}  # in order of their last times
+        self._kept: dict[tuple[Hashable, ...], FailureEntry] = {}  # in order of their last times
 
     def __len__(self) -> int:
         return len(self._kept)
 
-    def again(self, alike: tuple[str, ...]) -> FailureEntry | None:
+    def again(self, alike: tuple[Hashable, ...]) -> FailureEntry | None:
         """Return the entry of failures that are alike, from now on the latest; None if there is none."""
         found = self._kept.pop(alike, None)
         if found is not None:
             self._kept[alike] = found
         return found
 
-    def add(self, alike: tuple[str, ...], failure: FailureEntry) -> None:
+    def add(self, alike: tuple[Hashable, ...], failure: FailureEntry) -> None:
         """Add an entry."""
         self._kept.pop(alike, None)
         self._kept[alike] = failure
@@ -135,7 +135,8 @@ class Failures:
         except Exception:  # noqa: BLE001  # attributes of the user's own; an error here would keep the task from ending
             kind, message, cause, traceback = "an exception", _UNWRITTEN, "", None
         frames = _frames_of(traceback)
-        alike = (self._executor, kind, *(frames or (message,)))
+        places = [(code.co_filename, line) for code, line in frames]  # texts are written once for each entry
+        alike = (self._executor, kind, *(places or (message,)))
         failure, other = self.ring.again(alike), self._all.again(alike)
         name, key = name_of_owner(owner)[0], key_of_owner(owner)
         if failure is None:
@@ -147,7 +148,7 @@ class Failures:
                 kind=kind,
                 message=message,
                 cause=cause,
-                frames=frames,
+                frames=[place_text(code, line) for code, line in frames],
                 at=now,
             )
             self.ring.add(alike, failure)
@@ -188,13 +189,13 @@ def _message_of(error: BaseException) -> str:
     return text if len(text) <= _MESSAGE_LENGTH_MAX else f"{text[:_MESSAGE_LENGTH_MAX]}…"
 
 
-def _frames_of(traceback: TracebackType | None) -> list[str]:
-    """Return the innermost frames of a traceback, as texts, without this library's, from which the task was called."""
-    frames: list[tuple[Any, int | None]] = []
+def _frames_of(traceback: TracebackType | None) -> list[tuple[CodeType, int | None]]:
+    """Return the innermost frames of a traceback, as code and lines, without this library's, from which the task was called."""
+    frames: list[tuple[CodeType, int | None]] = []
     for _ in range(_WALKED_MAX):
         if traceback is None:
             break
         if frames or not is_own(traceback.tb_frame.f_code):
             frames.append((traceback.tb_frame.f_code, traceback.tb_lineno))
         traceback = traceback.tb_next
-    return [place_text(code, line) for code, line in frames[-_FRAME_COUNT_MAX:]]
+    return frames[-_FRAME_COUNT_MAX:]
