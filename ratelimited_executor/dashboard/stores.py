@@ -124,7 +124,7 @@ class Stores:
         if row.problem:
             return StorePage(row=row)
         dead: list[TaskRow] = await _answer_of(store.rows(DurableState.DEAD, limit=_DEAD_MAX))
-        is_all = len(dead) == row.counts.get(DurableState.DEAD, 0)
+        is_all = len(dead) < _DEAD_MAX
         dead.sort(key=lambda each: -each.due_us)
         return StorePage(
             row=row,

@@ -106,7 +106,7 @@ async def test_page_begins_with_failures_and_what_runs(handler, reports):
                 assert re.search(r"ValueError &lt;script&gt;.* http://\*\*\*@host/ 1 30 times , last \d+ s ago", text)
                 assert "fail (test_app.py:" in text
                 assert page.text.index("Latest failures") < page.text.index("longest" if path == "/" else "Running now")
-                assert re.search(r"12(\.\d)? s (mail and 1 more there )?ann sleep \(tasks.py:", text), text
+                assert re.search(r"12(\.\d)? s (mail , with 1 more )?ann sleep \(tasks.py:", text), text
             assert re.search(r"sleep 12(\.\d)? s - sleep \(tasks.py:", text), text
             assert "Show all" not in text
 
@@ -162,7 +162,7 @@ async def test_executor_whose_places_are_all_taken_is_trouble():
             assert "stuck full: 2 of 2 running, the longest for" in text
             assert text.index("stuck full") < text.index("healthy open") < text.index("idle open")
             assert "All 3 1 full 2 open" in text
-            assert re.search(r"sleep\[0\] 1m\d+s stuck and 1 more there", text), text
+            assert re.search(r"sleep\[0\] 1m\d+s stuck , with 1 more", text), text
             assert "full: 2 of 2 running" in text_of(await web.get("/executor?name=stuck"))
 
 

@@ -94,6 +94,15 @@ async def test_all_of_one_error_are_requeued_at_once(web, store):
     assert f"4 tasks with {kind}: dead → ready" in text_of(await web.get("/"))
 
 
+async def test_of_very_many_dead_letters_some_are_read(web, monkeypatch):
+    """Of more dead letters than a page reads, it says which it shows, and promises no number of those to requeue."""
+    monkeypatch.setattr("ratelimited_executor.dashboard.stores._DEAD_MAX", 3)
+    page = await web.get("/store?name=shop")
+    assert re.findall('<li id="dead-([^"]+)"', page.text) == ["pay 2", "pay 1", "pay 0"]
+    assert "The last of the first 3 that were put." in text_of(page)
+    assert "Requeue all with NoMoneyError… Requeue all" in text_of(page)
+
+
 async def test_many_blocked_lanes_are_counted():
     """A few lanes are named, and the others counted."""
     store = MemoryStore()
