@@ -7,12 +7,10 @@ shutting down for as long as somebody has the page open.
 
 from __future__ import annotations
 
-import asyncio
 import time
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import parse_qsl, urlencode
 
-import anyio
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 from starlette.applications import Starlette
@@ -21,23 +19,21 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
-from ratelimited_executor._core.durable.repetitions import notes_on
-from ratelimited_executor._core.durable.tasks import DurableState
 from ratelimited_executor._core.escapes import visible
 from ratelimited_executor._core.urls import masked_text
-from ratelimited_executor._runtime.durable.tasks import DurableTasks
 from ratelimited_executor.dashboard.changes import ACTIONS, OF_EXECUTORS, OF_STORES, Changes
 from ratelimited_executor.dashboard.errors import PageError
 from ratelimited_executor.dashboard.guards import HEADERS, StrictHeaders, is_granted, is_same_origin, with_body
 from ratelimited_executor.dashboard.permissions import Permissions
 from ratelimited_executor.dashboard.process import process_text
 from ratelimited_executor.dashboard.recording import HistoryRecorder
+from ratelimited_executor.dashboard.stores import Stores
 from ratelimited_executor.dashboard.texts import (
-    NOTHING,
     STATES,
     count_text,
     hold_text,
     name_text,
+    plan_text,
     seconds_text,
     time_text,
 )
@@ -69,7 +65,6 @@ if TYPE_CHECKING:
 __all__ = ["Pages", "make_app", "page_number"]
 
 _BODY_BYTES_MAX: Final = 10_000  # of a form
-_STORE_SECONDS: Final = 2.0  # for an answer of a store: a page that hangs shows nothing
 _FIRST_COUNT: Final = 10  # rows of a list on a page with several, until a reader asks for all of them
 _FEW_COUNT: Final = 5  # the same where a row takes several lines, or says little
 _SECTIONS: Final = ("failures", "running", "batches", "keys", "tasks", "dead", "lanes", "ended")
@@ -89,7 +84,13 @@ def _templates() -> Environment:
         lstrip_blocks=True,
     )
     environment.filters.update(
-        count=count_text, masked=masked_text, name=name_text, seconds=seconds_text, query=_query, raw=escape
+        count=count_text,
+        masked=masked_text,
+        name=name_text,
+        plan=plan_text,
+        seconds=seconds_text,
+        query=_query,
+        raw=escape,
     )
     return environment
 
@@ -192,7 +193,7 @@ def make_app(
 ) -> Starlette:
     """Make the application; see :func:`~ratelimited_executor.dashboard.dashboard`."""
     pages = Pages(title=title, clock=clock, authorize_view=authorize_view, process=process_text)
-    site = _Site(target, pages, dict(stores), authorize, on_change)
+    site = _Site(target, pages, stores, authorize, on_change)
     app = pages.app(
         Route("/", pages.page(site.overview)),
         Route("/executor", pages.page(site.executor)),
@@ -211,22 +212,24 @@ class _Site:
         self,
         target: RateLimitedExecutor | ExecutorManager,
         pages: Pages,
-        stores: dict[str, TaskStore],
+        stores: Mapping[str, TaskStore],
         authorize: Any,
         on_change: Any,
     ) -> None:
         self.recorder = HistoryRecorder(target, self)
         self._pages = pages
-        self._stores = stores
+        self._stores = Stores(stores, self._epoch)
         self._permissions = Permissions(authorize)
         self._changes = Changes(
             self._recorded_of,
-            self._requeue,
-            self._discard,
-            self._change_repetition,
+            self._stores,
             on_change=on_change,
             clock=pages.clock,
         )
+
+    def _epoch(self) -> float:
+        """Return epoch seconds on the timeline of the executors."""
+        return self.recorder.epoch() or self._pages.clock()
 
     # Looking.
 
@@ -235,7 +238,7 @@ class _Site:
         sort = _one_of(request, "sort", tuple(SORTS), "trouble")
         state = _one_of(request, "state", ("", *STATES), "")
         find, recorded = request.query_params.get("find", ""), self.recorder.recorded
-        failures, now = self.recorder.failures.latest(), self.recorder.epoch() or self._pages.clock()
+        failures, now = self.recorder.failures.latest(), self._epoch()
         return await self._pages.render(
             "overview.html",
             overview=overview_of(recorded, find=find, state=state, sort=sort, page=page_number(request)),
@@ -247,12 +250,17 @@ class _Site:
             running=longest_running(recorded.values(), _FEW_COUNT),
             changes=[(each, time_text(each.at)) for each in self._changes.latest],
             pools=[pool.statistics() for pool in self.recorder.pools],
-            stores=list(zip(self._stores, await asyncio.gather(*map(_counts_of, self._stores.values())), strict=True)),
+            stores=await self._stores.rows(),
         )
 
     async def executor(self, request: Request) -> Response:
         """Show one executor."""
-        recorded = self._recorded_of(request.query_params)
+        return await self._executor(request, self._recorded_of(request.query_params))
+
+    async def _executor(
+        self, request: Request, recorded: RecordedHistory, *, typed: str = "", problem: str = ""
+    ) -> Response:
+        """Show one executor; after a rate that could not be set, with what was typed and why, and without refreshing itself."""
         executor, statistics = recorded.executor, recorded.statistics()
         if statistics is None:
             raise PageError(404, f"The executor {executor.name} has not started.")
@@ -263,6 +271,10 @@ class _Site:
         failures = recorded.failures.ring.latest()
         return await self._pages.render(
             "executor.html",
+            status=409 if problem else 200,
+            is_live=not problem,
+            typed=typed,
+            problem=problem,
             executor=executor,
             statistics=statistics,
             state=state_of(recorded, statistics),
@@ -279,6 +291,7 @@ class _Site:
             keys=keys[: _row_count(request, "keys", _FEW_COUNT)],
             key_count=len(keys),
             is_all=is_all,
+            held={each.resource: each.left for each in statistics.limits if each.kind == "group"},
             find=find,
             group_rate=recorded.group_rate(),
             former_rate=recorded.former_rate,
@@ -311,32 +324,14 @@ class _Site:
     async def store(self, request: Request) -> Response:
         """Show a store of durable tasks, its dead letters, and the tasks that have ended."""
         name = request.query_params.get("name", "")
-        store = self._store_of(name)
-        counts = await _counts_of(store)
-        dead: list[Any] = []
-        lanes: list[Any] = []
-        repetitions: list[Any] = []
-        ended: list[Any] = []
-        if not isinstance(counts, str):
-            dead = await _answer_of(store.rows(DurableState.DEAD, limit=PAGE_SIZE))
-            lanes = await _answer_of(store.lanes(limit=PAGE_SIZE))
-            repetitions = await _answer_of(store.repetitions())
-            ended = await _answer_of(store.history(limit=PAGE_SIZE))
+        page = await self._stores.page(name)
         return await self._pages.render(
             "store.html",
             name=name,
-            counts=counts,
-            dead=[(row, _time_text(row.put_us), _time_text(row.due_us)) for row in dead[: _row_count(request, "dead")]],
-            dead_count=len(dead),
-            lanes=lanes[: _row_count(request, "lanes")],
-            lane_count=len(lanes),
-            repetitions=[
-                (row, _time_text(row.next_us), notes_on(row, _time_text(row.until_us))) for row in repetitions
-            ],
-            ended=[
-                (row, time_text(row.ended_us / 1e6), row.run_us / 1e6) for row in ended[: _row_count(request, "ended")]
-            ],
-            ended_count=len(ended),
+            page=page,
+            dead=page.dead[: _row_count(request, "dead")],
+            lanes=page.lanes[: _row_count(request, "lanes")],
+            ended=page.ended[: _row_count(request, "ended")],
             may=await self._permissions.of(request, OF_STORES, name),
         )
 
@@ -345,12 +340,6 @@ class _Site:
         if recorded is None:
             raise PageError(404, "There is no such executor, or it has closed.")
         return recorded
-
-    def _store_of(self, name: str) -> TaskStore:
-        store = self._stores.get(name)
-        if store is None:
-            raise PageError(404, "There is no such store.")
-        return store
 
     # Changing.
 
@@ -368,46 +357,17 @@ class _Site:
         try:
             await self._changes.make(form, request)
         except PageError as error:
+            if error.field == "rate":
+                return await self._executor(
+                    request, self._recorded_of(form), typed=form.get("rate", ""), problem=error.message
+                )
             error.back = back
             raise
         return RedirectResponse(back, status_code=303)
 
-    async def _requeue(self, name: str, task_id: str) -> DurableState | None:
-        """Put a dead letter back; return the state that it had."""
-        states: list[DurableState | None] = await _answer_of(self._store_of(name).requeue([task_id]))
-        return states[0]
-
-    async def _discard(self, name: str, task_id: str) -> DurableState | None:
-        """Remove a dead letter, and nothing else; return the state that it had."""
-        store = self._store_of(name)
-        [row] = await _answer_of(store.find([task_id]))
-        if row is None or row.state is not DurableState.DEAD:
-            return None if row is None else row.state
-        await _answer_of(store.cancel([task_id]))
-        return row.state
-
-    async def _change_repetition(self, action: str, store: str, name: str) -> bool:
-        """Change a repetition; return False if there was nothing to change."""
-        tasks = DurableTasks(self._store_of(store))
-        if name not in {row.name for row in await _answer_of(tasks.repetitions())}:
-            return False
-        changes: dict[str, Callable[[str], Awaitable[Any]]] = {
-            "pause-repetition": tasks.pause_repetition,
-            "resume-repetition": tasks.resume_repetition,
-            "skip-repetition": tasks.skip_repetition,
-            "run-repetition": tasks.run_repetition,
-            "remove-repetition": tasks.remove_repetition,
-        }
-        answer = await _answer_of(changes[action](name))
-        return action == "pause-repetition" or bool(answer)
-
 
 def _too_large() -> PageError:
     return PageError(413, f"A form must have at most {_BODY_BYTES_MAX} bytes.")
-
-
-def _time_text(time_us: int | None) -> str:
-    return NOTHING if time_us is None else time_text(time_us / 1_000_000)
 
 
 def _one_of(request: Request, parameter: str, values: Collection[str], default: str) -> str:
@@ -429,23 +389,3 @@ def page_number(request: Request) -> int:
     if not (text.isascii() and text.isdigit() and len(text) <= 9):  # more digits than any list has
         raise PageError(400, f"page must be a number from 1 on, got {text!r}")
     return int(text)
-
-
-async def _counts_of(store: TaskStore) -> Mapping[DurableState, int] | str:
-    """Return the counts of a store; if it cannot be read, why."""
-    try:
-        counts: Mapping[DurableState, int] = await _answer_of(store.counts())
-    except PageError as error:
-        return error.message
-    return counts
-
-
-async def _answer_of(asked: Awaitable[Any]) -> Any:
-    """Wait for a store, but not for long."""
-    try:
-        with anyio.fail_after(_STORE_SECONDS):
-            return await asked
-    except TimeoutError as error:
-        raise PageError(503, f"The store did not answer within {_STORE_SECONDS:g} s.") from error
-    except Exception as error:  # of a store of the user's, perhaps; the rest of the page stays
-        raise PageError(503, f"The store cannot be used: {error or type(error).__name__}") from error

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
     from ratelimited_executor._runtime.life.executor import RateLimitedExecutor
     from ratelimited_executor.dashboard.recording import RecordedHistory
+    from ratelimited_executor.dashboard.stores import Stores
 
 __all__ = ["ACTIONS", "OF_EXECUTORS", "OF_STORES", "Changes", "PageChange"]
 
@@ -94,10 +95,7 @@ class Changes:
 
     Args:
         recorded_of: returns the executor that a form names; raises :class:`PageError` if there is none.
-        requeue: puts a dead letter of a store back, by their names; returns the state that it had.
-        discard: removes one in the same way.
-        change_repetition: makes a change of a repetition, by the names of the change, the store and the repetition; returns
-            False if there was nothing to change.
+        stores: the stores of durable tasks.
         on_change: called with each change that was made; may return an awaitable. None calls nothing.
         clock: returns epoch seconds.
 
@@ -108,9 +106,7 @@ class Changes:
     def __init__(
         self,
         recorded_of: Callable[[Mapping[str, str]], RecordedHistory],
-        requeue: Callable[[str, str], Awaitable[DurableState | None]],
-        discard: Callable[[str, str], Awaitable[DurableState | None]],
-        change_repetition: Callable[[str, str, str], Awaitable[bool]],
+        stores: Stores,
         on_change: Callable[[PageChange], object] | None,
         clock: Callable[[], float],
     ) -> None:
@@ -118,9 +114,7 @@ class Changes:
         self._on_change = on_change
         self._clock = clock
         self._recorded_of = recorded_of
-        self._requeue_in = requeue
-        self._discard_in = discard
-        self._change_repetition_in = change_repetition
+        self._stores = stores
         self._actions: dict[str, Callable[[Mapping[str, str]], Awaitable[_Made]]] = {
             "set-rate": self._set_rate,
             "pause": self._pause,
@@ -188,7 +182,10 @@ class Changes:
         old = executor.rate
         if len(executor.rates) > 1:
             raise PageError(409, f"{executor.name} has several rates, which can only be set together, by the program")
-        executor.rate = form.get("rate", "")
+        try:
+            executor.rate = form.get("rate", "")
+        except (ValueError, TypeError) as error:
+            raise PageError(409, str(error), field="rate") from error
         return _Made("rate", str(old), str(executor.rate))
 
     async def _pause(self, form: Mapping[str, str]) -> _Made:
@@ -231,20 +228,27 @@ class Changes:
         return _Made(f"batch {name_text(batch.name)}", f"{count_text(open_count)} open", "cancelled")
 
     async def _requeue(self, form: Mapping[str, str]) -> _Made:
-        task_id = form.get("id", "")
-        if await self._requeue_in(form.get("name", ""), task_id) is not DurableState.DEAD:
+        task_id, kind = form.get("id", ""), form.get("error")
+        if kind is not None:
+            count = await self._stores.requeue_all(form.get("name", ""), kind)
+            if not count:
+                raise PageError(409, f"There are no dead letters with {name_text(kind)} any more.")
+            return _Made(
+                f"{count_text(count)} {'task' if count == 1 else 'tasks'} with {name_text(kind)}", "dead", "ready"
+            )
+        if await self._stores.requeue(form.get("name", ""), task_id) is not DurableState.DEAD:
             raise PageError(409, "The task is no longer a dead letter.")
         return _Made(f"task {name_text(task_id)}", "dead", "ready")
 
     async def _discard(self, form: Mapping[str, str]) -> _Made:
         task_id = form.get("id", "")
-        if await self._discard_in(form.get("name", ""), task_id) is not DurableState.DEAD:
+        if await self._stores.discard(form.get("name", ""), task_id) is not DurableState.DEAD:
             raise PageError(409, "The task is no longer a dead letter.")
         return _Made(f"task {name_text(task_id)}", "dead", "discarded")
 
     async def _change_repetition(self, form: Mapping[str, str]) -> _Made:
         action, name = form["action"], form.get("id", "")
-        if not await self._change_repetition_in(action, form.get("name", ""), name):
+        if not await self._stores.change_repetition(action, form.get("name", ""), name):
             raise PageError(409, "Nothing was changed: the page showed an older state of the repetition.")
         return _Made(f"repetition {name_text(name)}", "as shown", _OF_REPETITIONS[action])
 

@@ -12,10 +12,12 @@ class PageError(Exception):
         status: the HTTP status.
         message: the text that the page shows.
         back: the address of the page to return to; None for the list.
+        field: the name of the field of a form that the message is about; empty if it is about none.
     """
 
-    def __init__(self, status: int, message: str, *, back: str | None = None) -> None:
+    def __init__(self, status: int, message: str, *, back: str | None = None, field: str = "") -> None:
         super().__init__(message)
         self.status = status
         self.message = message
         self.back = back
+        self.field = field

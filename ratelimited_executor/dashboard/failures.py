@@ -1,6 +1,7 @@
 """The latest failures of tasks, as texts: what raised, where, how often; no exception is kept, nor what it refers to.
 
-Failures of one task that say the same are one entry with a count, so that a storm of one error does not push out the others.
+Failures of one class that were raised in one place are one entry with a count and the latest message, so that a storm of one
+error, whose messages may all have numbers of their own, does not push out the others.
 An executor without a page is not listened to; one with a page tells of failures alone, and not of other ends.
 """
 
@@ -17,8 +18,8 @@ from ratelimited_executor._runtime.insight.owners import is_own, key_of_owner, n
 from ratelimited_executor.dashboard.texts import name_text
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from types import TracebackType
+    from collections.abc import Callable, Hashable
+    from types import CodeType, TracebackType
 
 __all__ = ["FAILURE_COUNT", "FailureEntry", "FailureRing", "Failures", "failure_texts"]
 
@@ -36,7 +37,7 @@ _NUMBERS: Final = count(1)
 
 @dataclass(slots=True, kw_only=True)
 class FailureEntry:
-    """Failures of one task, or of tasks of one batch, that say the same.
+    """Failures of one executor that are of one class and were raised in one place, called from the same lines.
 
     Attributes:
         number: names this entry, and no other one of the process.
@@ -44,11 +45,12 @@ class FailureEntry:
         name: the name of the task that has failed last.
         key: its key, as text; None if it has none.
         kind: the class of the exception, with its module unless that is a built-in one.
-        message: what the exception says, in at most 500 characters; user names, passwords and secrets in URLs are masked.
-        cause: the class and the message of the exception that it was raised from; empty if there is none.
+        message: what the last exception says, in at most 500 characters; user names, passwords and secrets in URLs are masked.
+        cause: the class and the message of the exception that the last one was raised from; empty if there is none.
         frames: where it was raised, the innermost line last.
         at: epoch seconds of the last one.
         count: how many there were.
+        is_varied: True if their messages differ.
         is_retried: True if another attempt follows the last one.
     """
 
@@ -61,8 +63,9 @@ class FailureEntry:
     cause: str
     frames: list[str]
     at: float
-    count: int = 1
-    is_retried: bool
+    count: int = 0
+    is_varied: bool = False
+    is_retried: bool = False
 
 
 class FailureRing:
@@ -71,19 +74,19 @@ class FailureRing:
     __slots__ = ("_kept",)
 
     def __init__(self) -> None:
-        self._kept: dict[tuple[str, ...], FailureEntry] = {}  # in order of their last times
+        self._kept: dict[tuple[Hashable, ...], FailureEntry] = {}  # in order of their last times
 
     def __len__(self) -> int:
         return len(self._kept)
 
-    def again(self, alike: tuple[str, ...]) -> FailureEntry | None:
-        """Return the entry of failures that say the same, from now on the latest; None if there is none."""
+    def again(self, alike: tuple[Hashable, ...]) -> FailureEntry | None:
+        """Return the entry of failures that are alike, from now on the latest; None if there is none."""
         found = self._kept.pop(alike, None)
         if found is not None:
             self._kept[alike] = found
         return found
 
-    def add(self, alike: tuple[str, ...], failure: FailureEntry) -> None:
+    def add(self, alike: tuple[Hashable, ...], failure: FailureEntry) -> None:
         """Add an entry."""
         self._kept.pop(alike, None)
         self._kept[alike] = failure
@@ -131,32 +134,31 @@ class Failures:
             traceback = error.__traceback__
         except Exception:  # noqa: BLE001  # attributes of the user's own; an error here would keep the task from ending
             kind, message, cause, traceback = "an exception", _UNWRITTEN, "", None
-        name, batch = name_of_owner(owner)
-        shown = name_text(name or "a call")
-        alike = (self._executor, shown if batch is None else name_text(batch), kind, message)
+        frames = _frames_of(traceback)
+        places = [(code.co_filename, line) for code, line in frames]  # texts are written once for each entry
+        alike = (self._executor, kind, *(places or (message,)))
         failure, other = self.ring.again(alike), self._all.again(alike)
-        key = key_of_owner(owner)
+        name, key = name_of_owner(owner)[0], key_of_owner(owner)
         if failure is None:
             failure = other or FailureEntry(
                 number=next(_NUMBERS),
                 executor=self._executor,
-                name=shown,
+                name="",
                 key=None,
                 kind=kind,
                 message=message,
                 cause=cause,
-                frames=[],
+                frames=[place_text(code, line) for code, line in frames],
                 at=now,
-                count=0,
-                is_retried=False,
             )
-            failure.frames = _frames_of(traceback)
             self.ring.add(alike, failure)
         if other is not failure:
             self._all.add(alike, failure)
         failure.count += 1
-        failure.name, failure.at, failure.is_retried = shown, now, state is TaskState.WAITING
-        failure.key = None if key is None else name_text(key)
+        failure.is_varied |= message != failure.message
+        failure.message, failure.cause = message, cause
+        failure.name, failure.key = name_text(name or "a call"), None if key is None else name_text(key)
+        failure.at, failure.is_retried = now, state is TaskState.WAITING
 
 
 def failure_texts(error: BaseException) -> tuple[str, str, str]:
@@ -187,13 +189,13 @@ def _message_of(error: BaseException) -> str:
     return text if len(text) <= _MESSAGE_LENGTH_MAX else f"{text[:_MESSAGE_LENGTH_MAX]}…"
 
 
-def _frames_of(traceback: TracebackType | None) -> list[str]:
-    """Return the innermost frames of a traceback, as texts, without this library's, from which the task was called."""
-    frames: list[tuple[Any, int | None]] = []
+def _frames_of(traceback: TracebackType | None) -> list[tuple[CodeType, int | None]]:
+    """Return the innermost frames of a traceback, as code and lines, without this library's, from which the task was called."""
+    frames: list[tuple[CodeType, int | None]] = []
     for _ in range(_WALKED_MAX):
         if traceback is None:
             break
         if frames or not is_own(traceback.tb_frame.f_code):
             frames.append((traceback.tb_frame.f_code, traceback.tb_lineno))
         traceback = traceback.tb_next
-    return [place_text(code, line) for code, line in frames[-_FRAME_COUNT_MAX:]]
+    return frames[-_FRAME_COUNT_MAX:]

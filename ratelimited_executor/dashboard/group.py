@@ -13,7 +13,7 @@ from starlette.routing import Route
 from ratelimited_executor.dashboard.app import Pages, page_number
 from ratelimited_executor.dashboard.errors import PageError
 from ratelimited_executor.dashboard.group_history import GROUP_COUNT_MAX, SERIES_COUNT_MAX, GroupRecorder
-from ratelimited_executor.dashboard.group_list import group_list_of
+from ratelimited_executor.dashboard.group_list import group_list_of, worst_first
 from ratelimited_executor.dashboard.guards import KnownHosts
 
 if TYPE_CHECKING:
@@ -72,6 +72,7 @@ def make_group_app(
             status=200 if problem is None else problem.status,
             name=name,
             group=picture,
+            limits=() if picture is None else worst_first(picture.limits),
             problem=None if problem is None else problem.message,
             plots=plots,
             names=dict.fromkeys(series[1] for series in plots if series[0] != "pool"),

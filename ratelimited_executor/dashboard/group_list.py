@@ -6,13 +6,13 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from ratelimited_executor.dashboard.texts import NOTHING, count_text, seconds_text
+from ratelimited_executor.dashboard.texts import NOTHING, count_text, plan_text, seconds_text
 from ratelimited_executor.dashboard.views import PAGE_SIZE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-__all__ = ["GroupList", "GroupRow", "group_list_of"]
+__all__ = ["GroupList", "GroupRow", "group_list_of", "worst_first"]
 
 _SHOWN_MAX: Final = 3  # executors of a group, and words about each
 
@@ -73,6 +73,16 @@ def group_list_of(names: Sequence[str], latest: Callable[[str], Any], *, find: s
     return GroupList(rows=rows, count=len(names), found_count=len(found), page=page, page_count=page_count)
 
 
+def worst_first(shared: Sequence[Any]) -> list[Any]:
+    """Return limits of a group in order of trouble: those held, at their limit, active, idle; the fullest first."""
+
+    def order(each: Any) -> tuple[bool, bool, float, bool, str]:
+        used = max((limit.used / (limit.amount or 1) for limit in each.limits), default=0.0)
+        return each.quarantine is None, each.penalty is None, -used, not each.active_count, each.name
+
+    return sorted(shared, key=order)
+
+
 def _row_of(name: str, picture: Any) -> GroupRow:
     if picture is None:
         return GroupRow(
@@ -94,7 +104,7 @@ def _row_of(name: str, picture: Any) -> GroupRow:
         state=state,
         colour=colour,
         rates=[
-            *(f"{each.name}: {each.plan}" for each in picture.limits[:_SHOWN_MAX]),
+            *(f"{each.name}: {plan_text(each.plan)}" for each in picture.limits[:_SHOWN_MAX]),
             *([f"and {more} more"] * (more > 0)),
         ],
         used=used,

@@ -47,10 +47,12 @@ class PlotLine:
     Attributes:
         name: for the legend, and for the class that colours it: letters.
         values: one for each time; NaN and infinity are left out.
+        is_sparse: True if it is drawn only where it is above 0, up from 0 and down to it, so that it covers no other line.
     """
 
     name: str
     values: Sequence[float]
+    is_sparse: bool = False
 
 
 def plot_of(
@@ -62,6 +64,7 @@ def plot_of(
     text_of: Callable[[float], str],
     unit: str = "",
     is_whole: bool = False,
+    sparse: str = "",
 ) -> Plot:
     """Return a plot of the points of a history, an hour at most.
 
@@ -73,17 +76,22 @@ def plot_of(
         text_of: writes a value.
         unit: as in :func:`plot_svg`.
         is_whole: True if the values are counts.
+        sparse: the name of a line that is drawn only where it is above 0, and left out if it is nowhere.
     """
     longest = max(_SPANS)
     first = bisect_left(times, end - longest)
     times = times[first:]
     age = end - times[0] if times else 0.0
     span = next((each for each in _SPANS if age <= each), longest)
-    lines = [PlotLine(name=name, values=values[first:]) for name, values in columns.items()]
+    lines = [
+        PlotLine(name=name, values=values[first:], is_sparse=name == sparse)
+        for name, values in columns.items()
+        if name != sparse or any(value > 0 for value in values[first:])
+    ]
     svg = plot_svg(
         title, times, lines, end=end, span=span, step=STEP_SECONDS, text_of=text_of, unit=unit, is_whole=is_whole
     )
-    return Plot(title, svg, list(columns))
+    return Plot(title, svg, [line.name for line in lines])
 
 
 def plot_svg(
@@ -137,7 +145,14 @@ def plot_svg(
     for line in lines:
         name, (path, dots) = (
             escape(line.name),
-            _paths(times, line.values, x_of, y_of, gap=_GAP_STEPS * step, begin=end - span),
+            _paths(
+                times,
+                _without_zeros(line.values) if line.is_sparse else line.values,
+                x_of,
+                y_of,
+                gap=_GAP_STEPS * step,
+                begin=end - span,
+            ),
         )
         parts.append(f'<path class="line {name}" d="{path}"/><path class="dots {name}" d="{dots}"/>')
     return "".join([*parts, "</svg>"])
@@ -152,20 +167,31 @@ def spark_svg(values: Sequence[float], bad: Sequence[float], count: int) -> str:
         count: how many values it has room for.
     """
     width = max(1, count // _SPARK_STEPS)
-    lines = {"started": _highest(values, width), "failed": _highest(bad, width) if any(bad) else []}
-    top = max(lines["started"], default=0.0)
+    lines = {"started": _highest(values, width), "failed": _without_zeros(_highest(bad, width)) if any(bad) else []}
+    top = max(lines["started"], default=0.0) or 1.0
+
+    def y_of(value: float) -> float:
+        return _SPARK_HEIGHT - 2 - (_SPARK_HEIGHT - 4) * min(1.0, value / top)
+
     parts = [f'<svg class="spark" viewBox="0 0 {_SPARK_WIDTH} {_SPARK_HEIGHT}" aria-hidden="true">']
     for name, column in lines.items():
         if not column:
             continue
         step = _SPARK_WIDTH / (count / width - 1)
         left = _SPARK_WIDTH - step * (len(column) - 1)
-        points = [
-            f"{left + step * place:.1f} {_SPARK_HEIGHT - 2 - (_SPARK_HEIGHT - 4) * min(1.0, value / (top or 1.0)):.1f}"
-            for place, value in enumerate(column)
-        ]
-        parts.append(f'<path class="line {name}" d="M{"L".join(points)}"/>')
+        places = [left + step * place for place in range(len(column))]
+        path, _ = _paths(places, column, float, y_of, gap=1.5 * step, begin=-math.inf)
+        parts.append(f'<path class="line {name}" d="{path}"/>')
     return "".join([*parts, "</svg>"])
+
+
+def _without_zeros(values: Sequence[float]) -> list[float]:
+    """Return values with NaN in place of each 0 whose neighbours are not above 0 either."""
+    padded = [0.0, *values, 0.0]
+    return [
+        value if max(around) > 0 else math.nan
+        for value, *around in zip(values, padded, padded[1:], padded[2:], strict=False)
+    ]
 
 
 def _highest(values: Sequence[float], width: int) -> list[float]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -27,6 +28,7 @@ __all__ = [
     "name_text",
     "number_text",
     "per_second_text",
+    "plan_text",
     "rate_text",
     "seconds_text",
     "state_text",
@@ -78,7 +80,7 @@ _MEANINGS: Final = {
     Hold.ORDER: "tasks ahead of it take the next permits",
     Hold.CONCURRENCY: "as many tasks as allowed are running",
     Hold.PAUSE: "the executor is paused, or its rate is 0",
-    Hold.OUTAGE: "no answer from Redis, PostgreSQL or the file",
+    Hold.OUTAGE: "no answer from the place where the group keeps its limits",
     Hold.GROUP: "a limit shared by the group, or this process's share of it",
     Hold.QUARANTINE: "earlier permits have to lapse first",
 }
@@ -119,12 +121,13 @@ def number_text(value: float) -> str:
 
 
 def per_second_text(value: float | Fraction) -> str:
-    """Write how often a second.
+    """Write how often a second; below 1, in two digits.
 
-    >>> per_second_text(12.345), per_second_text(0)
-    ('12.3/s', '0/s')
+    >>> per_second_text(12.345), per_second_text(0.0995), per_second_text(0)
+    ('12.3/s', '0.1/s', '0/s')
     """
-    return NOTHING if math.isnan(value) else f"{number_text(float_of(value))}/s"
+    number = float_of(value)
+    return NOTHING if math.isnan(number) else f"{number_text(number) if number >= 1 else f'{number:.2g}'}/s"
 
 
 def rate_text(statistics: Statistics) -> str:
@@ -147,7 +150,21 @@ def seconds_text(seconds: float | None) -> str:
     return "0 s" if seconds == 0 else format_duration(seconds)
 
 
-STATES: Final = ("outage", "failing", "penalty", "paused", "closing", "open", "not started")
+_POLICY: Final = re.compile(r"([A-Z]\w*)\(.*?\) (?=\w)")
+
+
+def plan_text(plan: str) -> str:
+    """Write the limits of a group, which its processes name by their policy and the rates of each resource.
+
+    >>> plan_text("Paced(slack=0.02) permits 5/s, 200/min; tokens inf/s"), plan_text("100/min")
+    ('permits 5/s, 200/min; tokens without a limit, paced', '100/min')
+    """
+    policy = _POLICY.match(plan)
+    text = plan if policy is None else f"{plan[policy.end() :]}, {policy[1].lower()}"
+    return text.replace(" inf/s", " without a limit")
+
+
+STATES: Final = ("outage", "failing", "full", "penalty", "paused", "closing", "open", "not started")
 """The kinds of states of an executor, the worst first."""
 
 
@@ -159,13 +176,17 @@ class StateText(NamedTuple):
     colour: str
 
 
-def state_text(statistics: Statistics, *, is_closing: bool, failed: float = 0.0) -> StateText:
+def state_text(
+    statistics: Statistics, *, is_closing: bool, failed: float = 0.0, stuck: str = "", authority: str = "the group"
+) -> StateText:
     """Say in what state an executor is.
 
     Args:
         statistics: the statistics of the executor.
         is_closing: True if it accepts no more tasks.
         failed: tasks a second that have failed recently.
+        stuck: what runs, if that keeps all places while tasks are due and none starts; else empty.
+        authority: what answers for the limits of its group.
     """
     if is_closing:
         return StateText("closing", "closing", "wait")
@@ -174,12 +195,12 @@ def state_text(statistics: Statistics, *, is_closing: bool, failed: float = 0.0)
         text = "paused" if statistics.is_paused else "group paused: its rate is 0"
         return StateText("paused", text, "wait")
     if statistics.fleet is not None and statistics.fleet.state == "outage":
-        return StateText("outage", "outage: no answer from Redis, PostgreSQL or the file", "bad")
+        return StateText("outage", f"outage: no answer from {authority}", "bad")
     if statistics.penalty > 0:
         return StateText("penalty", f"penalty: {seconds_text(statistics.penalty)} left", "wait")
     if failed > 0:
         return StateText("failing", f"open; {per_second_text(failed)} fail", "bad")
-    return StateText("open", "open", "good")
+    return StateText("full", f"full: {stuck}", "wait") if stuck else StateText("open", "open", "good")
 
 
 def age_text(least: float, most: float | None) -> str:

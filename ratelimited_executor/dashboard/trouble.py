@@ -35,18 +35,20 @@ class FailureRow:
     ago: str
     when: str
     times: str
+    is_varied: bool
     is_retried: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunningRow:
-    """A task that runs: for how long, and where it waits."""
+    """A task that runs: for how long, and where it waits; ``others`` run beside it in its executor."""
 
     executor: str
     name: str
     key: str
     age: str
     place: str
+    others: int
 
 
 def failure_rows(failures: Sequence[FailureEntry], now: float, count: int) -> list[FailureRow]:
@@ -70,6 +72,7 @@ def failure_rows(failures: Sequence[FailureEntry], now: float, count: int) -> li
             ago=ago_text(now - each.at),
             when=time_text(each.at),
             times="" if each.count == 1 else f"{count_text(each.count)} times",
+            is_varied=each.is_varied,
             is_retried=each.is_retried,
         )
         for each in failures[:count]
@@ -82,7 +85,7 @@ def running_rows(recorded: RecordedHistory, count: int) -> list[RunningRow]:
     if found is None:
         return []
     accounts, now = found
-    rows = []
+    rows, others = [], accounts.running_count() - 1
     for task in running_tasks(accounts, count):
         least, most = _age_of(recorded, task, now)
         rows.append(
@@ -92,6 +95,7 @@ def running_rows(recorded: RecordedHistory, count: int) -> list[RunningRow]:
                 key=NOTHING if task.key is None else name_text(task.key),
                 age=age_text(least, most),
                 place=task.place or NOTHING,
+                others=others,
             )
         )
     return rows

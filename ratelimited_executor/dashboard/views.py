@@ -23,6 +23,7 @@ from ratelimited_executor.dashboard.texts import (
     seconds_text,
     state_text,
 )
+from ratelimited_executor.dashboard.trouble import running_rows
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -76,16 +77,19 @@ _WALKED_MAX: Final = 3000  # due tasks, all of which an exact explanation walks:
 _TRIED_MAX: Final = 500  # the same where starts have costs, and each is tried on a copy of the limits: some 8 ms
 _KEYS_SHOWN_MAX: Final = 20
 _SPARK_COUNT: Final = 180  # points of a line in the list: 15 minutes
+_STUCK_COUNT: Final = 2  # points without a start, ten seconds, after which a full executor counts as stuck
+_AUTHORITIES: Final = {"RedisPeers": "Redis", "PostgresPeers": "PostgreSQL", "FilePeers": "the file"}
 _WORST: Final = ("failed", "lateness", "overdue")  # fields of a point, by which executors of one state are in trouble
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExecutorRow:
-    """One executor in the list: its name, its state, its starts as a line, and a text for each of ``COLUMNS``."""
+    """One executor in the list: its name, its state, its starts as a line, the most of them, a text for each of ``COLUMNS``."""
 
     name: str
     state: StateText
     spark: str
+    most: str
     texts: Sequence[str]
 
 
@@ -222,7 +226,7 @@ def executor_row(recorded: RecordedHistory) -> ExecutorRow:
     if statistics is None:
         texts = [str(executor.rate), *[NOTHING] * (len(COLUMNS) - 1)]
         return ExecutorRow(
-            name=executor.name, state=StateText("not started", "not started", "wait"), spark="", texts=texts
+            name=executor.name, state=StateText("not started", "not started", "wait"), spark="", most="", texts=texts
         )
     texts = [
         rate_text(statistics),
@@ -234,17 +238,35 @@ def executor_row(recorded: RecordedHistory) -> ExecutorRow:
         NOTHING if point is None else seconds_text(point.lateness),
         count_text(statistics.failed),
     ]
-    spark = spark_svg(
-        recorded.history.tail("started", _SPARK_COUNT), recorded.history.tail("failed", _SPARK_COUNT), _SPARK_COUNT
+    starts = recorded.history.tail("started", _SPARK_COUNT)
+    return ExecutorRow(
+        name=executor.name,
+        state=state_of(recorded, statistics),
+        spark=spark_svg(starts, recorded.history.tail("failed", _SPARK_COUNT), _SPARK_COUNT),
+        most=per_second_text(max(starts)) if any(starts) else "",
+        texts=texts,
     )
-    return ExecutorRow(name=executor.name, state=state_of(recorded, statistics), spark=spark, texts=texts)
 
 
 def state_of(recorded: RecordedHistory, statistics: Statistics) -> StateText:
     """Return the state of an executor."""
-    point = recorded.history.last()
-    failed = 0.0 if point is None else point.failed
-    return state_text(statistics, is_closing=recorded.executor.is_shutdown, failed=failed)
+    executor, point = recorded.executor, recorded.history.last()
+    return state_text(
+        statistics,
+        is_closing=executor.is_shutdown,
+        failed=0.0 if point is None else point.failed,
+        stuck=_stuck_text(recorded, statistics),
+        authority=_AUTHORITIES.get(type(executor.manager.peers).__name__, "the group"),
+    )
+
+
+def _stuck_text(recorded: RecordedHistory, statistics: Statistics) -> str:
+    """Say what runs in an executor whose places are all taken while tasks are due and none has started lately; else nothing."""
+    most, starts = recorded.executor.max_concurrency, recorded.history.tail("started", _STUCK_COUNT)
+    if not most or statistics.running < most or not statistics.overdue or len(starts) < _STUCK_COUNT or any(starts):
+        return ""
+    longest = "".join(f", the longest for {row.age}" for row in running_rows(recorded, 1))
+    return f"{count_text(statistics.running)} of {count_text(most)} running{longest}"
 
 
 def _backlog_seconds(executor: RateLimitedExecutor) -> float:
@@ -313,7 +335,7 @@ def plots_of(history: History[Point], end: float) -> list[Plot]:
     )
     times = history.column("at")
     return [
-        plot_of(title, times, columns, end=end, text_of=text_of, unit=unit, is_whole=not unit)
+        plot_of(title, times, columns, end=end, text_of=text_of, unit=unit, is_whole=not unit, sparse="failed")
         for title, text_of, unit, columns in plots
     ]
 

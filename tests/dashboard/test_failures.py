@@ -94,19 +94,25 @@ def test_texts_of_an_exception(error, texts):
     assert failure_texts(error) == texts
 
 
+async def fail_too(text):
+    """Raise the same error in another place; tests schedule it."""
+    raise ValueError(text)
+
+
 async def test_failures_alike_are_counted():
-    """Failures of one batch that say the same are one entry, the latest first; the last one gives name and time."""
+    """Failures of one class and place are one entry, the latest first; the last one gives name, message and time."""
     async with RateLimitedExecutor("mail", rate=1) as executor:
         recorder = HistoryRecorder(executor, READER)
         asyncio.get_running_loop().set_exception_handler(lambda *_: None)
-        executor.schedule_many(fail, ["a", "b", "a"], name="letter")
+        executor.schedule_many(fail_too, ["same", "same"], name="other")
+        executor.schedule_many(fail, ["message 1372", "message 1368", "message 1364"], name="letter")
         await asyncio.sleep(10)
         latest = recorder.recorded["mail"].failures.ring.latest()
-        assert [(each.name, each.message, each.count) for each in latest] == [
-            ("letter[2]", "a", 2),
-            ("letter[1]", "b", 1),
+        assert [(each.name, each.message, each.count, each.is_varied) for each in latest] == [
+            ("letter[2]", "message 1364", 3, True),
+            ("other[1]", "same", 2, False),
         ]
-        assert latest[0].at - latest[1].at == pytest.approx(1)
+        assert latest[0].at - latest[1].at == pytest.approx(3)
         assert [frame.partition(":")[0] for frame in latest[0].frames] == ["fail (test_failures.py"]
         assert recorder.failures.latest() == latest
 

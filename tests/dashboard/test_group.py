@@ -1,6 +1,7 @@
 """The pages of groups and the history behind them, without a server; in virtual time."""
 
 import asyncio
+import dataclasses
 import logging
 import math
 import re
@@ -195,6 +196,24 @@ async def test_page_of_a_group_has_plots_while_the_application_runs():
         count = len(redis.reads)
         await asyncio.sleep(60)
         assert len(redis.reads) == count
+
+
+async def test_page_of_a_group_leads_with_trouble():
+    """The limits in trouble come first, in words; executors without one have a sentence, and those that rest no warning."""
+    resting = dataclasses.replace(limits("a-idle", active=0), plan="Paced(slack=0.02) permits inf/s", limits=[])
+    shared = [resting, limits("b-active"), limits("c-full", used=100), limits("d-held", quarantine=2.0)]
+    redis = Redis(team=picture(shared=shared))
+    app = redis.app()
+    await app.state.recorder.take()
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://127.0.0.1") as web:
+        page = (await web.get("/group?name=team")).text
+    assert re.findall(r'<h2 id="limits-\d"><bdi>([^<]+)', page) == ["d-held", "c-full", "b-active", "a-idle"]
+    assert "permits without a limit, paced; 0 active" in page
+    assert page.count("These executors have no limit that they share.") == 1
+    assert '<span class="badge wait">idle' not in page
+    first = page[page.index("b-active") : page.index("a-idle")]
+    assert first.count('<div class="plots">') == 1
+    assert first.count("<figure>") == 2
 
 
 async def test_page_of_a_group_shows_its_history_while_redis_is_away():

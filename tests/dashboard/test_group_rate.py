@@ -106,3 +106,13 @@ async def test_pause_of_a_process_is_of_that_process_alone(redis_server):
         await one.post("pause")
         await one.shows("Resume this process")
         assert one.executor.is_paused
+
+
+async def test_page_of_a_process_tells_its_limits_from_those_of_the_group(redis_server):
+    """Limits of the group are in its own table, with what the process holds; what was not granted is explained."""
+    async with Process(redis_server.url, rate=2) as one:
+        one.executor.schedule_many(str, range(100_000))
+        page = await one.shows("Limits of the group", "Not granted")
+        assert "other than the rate" not in page
+        assert re.search(r"requested while none was free", page)
+        assert re.search(r'permits/rate</th>.*data-label="Held here">-?\d', page)

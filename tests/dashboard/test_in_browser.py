@@ -281,6 +281,19 @@ def test_lost_server_is_told(browser, service):
     page.close()
 
 
+def test_server_that_hangs_is_told_before_the_request_is_given_up(browser, service):
+    """A poll without an answer is told while it is waited for, and not only after ten seconds; its answer still counts."""
+    page = browser.new_page()
+    page.goto(f"{service.url}executor?name=mail")
+    waiting = []
+    page.route("**/*", lambda route: waiting.append(route))
+    page.get_by_text("No reply from the server: this page is out of date.").wait_for(timeout=9_500)
+    assert len(waiting) == 1
+    waiting[0].continue_()
+    until(page, "document.getElementById('connection').textContent === ''")
+    page.close()
+
+
 def test_page_stays_with_its_process(visit, service):
     """Of several processes behind one address, only the one that the page shows updates it, until that one is gone."""
     page = visit()

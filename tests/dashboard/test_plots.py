@@ -80,6 +80,19 @@ def test_line_of_failures_is_drawn_if_there_are_any():
     assert both[1].rpartition("L")[2] == both[0].rpartition("L")[2] == "120.0 2.0"
 
 
+def test_sparse_line_covers_no_other():
+    """A line of failures is drawn where there are some, with a foot on both sides, and not at all if there are none."""
+    columns = {"started": [5.0] * 9, "failed": [0.0, 0, 0, 2, 0, 0, 0, 0, 0]}
+    some = plot_of("A", [*range(900, 945, 5)], columns, end=940.0, text_of="{:g}".format, sparse="failed")
+    _, _, failed, _ = paths(some.svg)
+    assert failed.count("L") == 2
+    assert "failed 0 now, 0 to 2" in some.svg
+    none = plot_of("A", [900, 905], {"started": [5.0, 5], "failed": [0.0, 0]}, end=940.0, text_of=str, sparse="failed")
+    assert (some.lines, none.lines) == (["started", "failed"], ["started"])
+    _, spark = paths(spark_svg([5.0] * 180, [0.0] * 90 + [5.0] + [0.0] * 89, 180))
+    assert spark.count("L") == 2
+
+
 @pytest.mark.parametrize(("age", "labels"), [(200, 6), (800, 4), (1700, 4), (3000, 5)])
 def test_axis_is_the_shortest_that_shows_all(age, labels):
     """The axis is 5, 15, 30 or 60 minutes long, with labels at round minutes."""

@@ -7,17 +7,24 @@ import pytest
 
 from ratelimited_executor._core.permits.rates import Rate
 from ratelimited_executor._runtime.insight.insight import Hold
+from ratelimited_executor.dashboard import views
 from ratelimited_executor.dashboard.texts import (
     age_text,
     count_text,
     hold_text,
     number_text,
     per_second_text,
+    plan_text,
     rate_text,
     seconds_text,
     state_text,
     time_text,
 )
+
+from ratelimited_executor.peers.fleet import FleetPeers
+from ratelimited_executor.peers.redis.peers import RedisPeers
+from ratelimited_executor.peers.stored.file import FilePeers
+from ratelimited_executor.peers.stored.postgres import PostgresPeers
 
 
 @pytest.mark.parametrize(
@@ -32,6 +39,12 @@ from ratelimited_executor.dashboard.texts import (
         (number_text(math.inf), "∞"),
         (number_text(math.nan), "-"),
         (per_second_text(0), "0/s"),
+        (per_second_text(0.0995), "0.1/s"),
+        (per_second_text(0.333), "0.33/s"),
+        (per_second_text(math.inf), "∞/s"),
+        (plan_text("Paced(slack=0.02) permits 10/s"), "permits 10/s, paced"),
+        (plan_text("Paced(slack=0.02, strictness=Strictness.NOMINAL) permits inf/s"), "permits without a limit, paced"),
+        (plan_text("100/min"), "100/min"),
         (per_second_text(math.nan), "-"),
         (seconds_text(None), "-"),
         (seconds_text(math.nan), "-"),
@@ -63,7 +76,7 @@ def standing(**values):
         (
             {"fleet": SimpleNamespace(state="outage", rate=None)},
             False,
-            ("outage", "outage: no answer from Redis, PostgreSQL or the file", "bad"),
+            ("outage", "outage: no answer from the group", "bad"),
         ),
         ({"fleet": SimpleNamespace(state="active", rate=0)}, False, ("paused", "group paused: its rate is 0", "wait")),
         ({"is_paused": True}, True, ("closing", "closing", "wait")),
@@ -72,6 +85,20 @@ def standing(**values):
 def test_state_names_what_matters_most(values, is_closing, expected):
     """The text names what matters most, and the colour says how bad it is."""
     assert state_text(standing(**values), is_closing=is_closing) == expected
+
+
+def test_full_executor_is_said_to_be_so_unless_tasks_fail():
+    """What keeps all places is told where nothing worse is; an outage names what does not answer."""
+    assert state_text(standing(), is_closing=False, stuck="2 of 2 running") == ("full", "full: 2 of 2 running", "wait")
+    assert state_text(standing(), is_closing=False, stuck="2 of 2 running", failed=1).kind == "failing"
+    away = standing(fleet=SimpleNamespace(state="outage", rate=None))
+    assert state_text(away, is_closing=False, authority="Redis").text == "outage: no answer from Redis"
+
+
+def test_each_authority_has_its_words():
+    """The kinds of peers that have an authority are those that the pages name."""
+    kinds = {each.__name__ for each in (FilePeers, PostgresPeers, RedisPeers)}
+    assert set(views._AUTHORITIES) == kinds == {each.__name__ for each in FleetPeers.__subclasses__()}
 
 
 def test_rate_of_a_group_is_said_to_be_that():

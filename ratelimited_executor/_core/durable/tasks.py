@@ -566,6 +566,11 @@ class TaskRow:
         found = (line for line in rest if line and not line[0].isspace() and not line.startswith("Traceback "))
         return next(found, lines[-1] if lines else "")
 
+    @property
+    def error_class(self) -> str:
+        """The type of the last error alone, with its module unless that is a built-in one; empty if no attempt failed."""
+        return self.error_line.partition(": ")[0]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EndedRow:

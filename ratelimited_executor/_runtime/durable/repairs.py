@@ -41,6 +41,7 @@ class Selection:
         key: their key.
         since_us: the least of their due times; that of a dead letter is the due time of its last attempt.
         error: a text within the error of their last failed attempt.
+        error_class: the class of that error, as :attr:`TaskRow.error_class` has it.
     """
 
     function: str | None = None
@@ -49,6 +50,7 @@ class Selection:
     key: str | int | None = None
     since_us: int | None = None
     error: str | None = None
+    error_class: str | None = None
 
     def fits(self, row: TaskRow) -> bool:
         """True if a task is one of them."""
@@ -59,6 +61,7 @@ class Selection:
             and self.key in (None, row.key)
             and (self.since_us is None or row.due_us >= self.since_us)
             and (self.error is None or self.error in row.error)
+            and self.error_class in (None, row.error_class)
         )
 
 

@@ -3,6 +3,8 @@
 "use strict";
 
 const PERIOD_MS = 2000;
+const LATE_MS = 3500; // without an answer, after which the page says so, and waits on
+const LOST_MS = 10000;
 const KEPT = new Set(["open", "tabindex"]); // attributes that are the reader's
 
 const alike = (old, fresh) => old.nodeType === fresh.nodeType && old.nodeName === fresh.nodeName && old.id === fresh.id;
@@ -51,6 +53,8 @@ const say = (text) => {
   document.body.classList.toggle("stale", text !== "");
 };
 
+const sayLate = () => say("No reply from the server: this page is out of date.");
+
 // Behind one address there may be several processes, each with a page of its own: one is stayed with while it answers.
 const OTHERS_MAX = 5;
 let otherCount = 0;
@@ -62,8 +66,9 @@ function isOther(fresh) {
 }
 
 async function refresh() {
+  const late = setTimeout(sayLate, LATE_MS);
   try {
-    const response = await fetch(location.href, { signal: AbortSignal.timeout(10000), cache: "no-store" });
+    const response = await fetch(location.href, { signal: AbortSignal.timeout(LOST_MS), cache: "no-store" });
     const fresh = new DOMParser().parseFromString(await response.text(), "text/html");
     if (response.redirected) return location.reload(); // to a page where one logs in
     if (!fresh.getElementById("connection")) throw new Error("not a page of ours");
@@ -72,7 +77,9 @@ async function refresh() {
     if (focused.isConnected) focused.focus({ preventScroll: true }); // its row may have moved
     say("");
   } catch {
-    say("No reply from the server: this page is out of date.");
+    sayLate();
+  } finally {
+    clearTimeout(late);
   }
 }
 

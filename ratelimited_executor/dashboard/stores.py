@@ -1,0 +1,234 @@
+"""Stores of durable tasks on the pages: what is wrong in each of them, its tasks as rows, and the changes of them.
+
+A store that hangs or fails delays a page by two seconds, and its error stands in place of what it would have told.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from ratelimited_executor._core.durable.repetitions import notes_on
+from ratelimited_executor._core.durable.tasks import DurableState
+from ratelimited_executor._runtime.durable.repairs import Selection, repair
+from ratelimited_executor._runtime.durable.tasks import DurableTasks
+from ratelimited_executor.dashboard.errors import PageError
+from ratelimited_executor.dashboard.texts import NOTHING, ago_text, count_text, time_text
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
+
+    from ratelimited_executor._core.durable.tasks import EndedRow, LaneRow, RepetitionRow, TaskRow
+    from ratelimited_executor.abc import TaskStore
+
+__all__ = ["DeadErrors", "ShownMoment", "StorePage", "StoreRow", "Stores"]
+
+_ANSWER_SECONDS: Final = 2.0  # for an answer of a store: a page that hangs shows nothing
+_REPAIR_SECONDS: Final = 30.0  # for a change of many tasks
+_DEAD_MAX: Final = 500  # dead letters that are read for a page, to show those that died last
+_LANES_MAX: Final = 50
+_ENDED_MAX: Final = 50
+_NAMED_MAX: Final = 3  # blocked lanes by their names
+_ERRORS_MAX: Final = 5  # classes of errors with a button of their own
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoreRow:
+    """A store in the list.
+
+    Attributes:
+        name: its name.
+        counts: its tasks in each state.
+        problem: why it cannot be read; empty if it can.
+        blocked: of lanes in which tasks wait behind a dead letter: how many, and their names; empty if there are none.
+    """
+
+    name: str
+    counts: Mapping[DurableState, int]
+    problem: str = ""
+    blocked: str = ""
+
+    def count_of(self, state: str) -> int:
+        """Return how many of its tasks are in a state, by the name of the state."""
+        return self.counts.get(DurableState[state], 0)
+
+    @property
+    def is_bad(self) -> bool:
+        """True if somebody has to look after it."""
+        return bool(self.problem or self.count_of("DEAD") or self.count_of("UNKNOWN"))
+
+
+class ShownMoment(NamedTuple):
+    """A time as it reads on a page: how long ago, and when."""
+
+    ago: str
+    when: str
+
+
+@dataclass(frozen=True, slots=True)
+class DeadErrors:
+    """The class of an error, and the number of dead letters with it; None if not all of them have been read."""
+
+    kind: str
+    count: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StorePage:
+    """What the page of a store shows.
+
+    Attributes:
+        row: the store in the list.
+        dead: the dead letters that have been read, the one that was tried last first, with that time and the one of its put.
+        is_all_dead: True if these are all of them.
+        errors: the classes of errors that several of them have, the most frequent first.
+        lanes: the lanes with the most waiting tasks.
+        repetitions: the repetitions, with the time of the next occurrence and what should be known about each.
+        ended: the tasks that ended last, with the time of the end and their duration in seconds.
+    """
+
+    row: StoreRow
+    dead: Sequence[tuple[TaskRow, ShownMoment, ShownMoment]] = ()
+    is_all_dead: bool = True
+    errors: Sequence[DeadErrors] = ()
+    lanes: Sequence[LaneRow] = ()
+    repetitions: Sequence[tuple[RepetitionRow, str, str]] = ()
+    ended: Sequence[tuple[EndedRow, ShownMoment, float]] = ()
+
+
+class Stores:
+    """The stores that a page shows.
+
+    Args:
+        stores: open stores by their names.
+        epoch: returns epoch seconds.
+
+    All methods with a name raise :class:`PageError` if there is no such store; those that change something, also if the store
+    cannot be used.
+    """
+
+    def __init__(self, stores: Mapping[str, TaskStore], epoch: Callable[[], float]) -> None:
+        self._stores = dict(stores)
+        self._epoch = epoch
+
+    async def rows(self) -> list[StoreRow]:
+        """Return how each store stands; all are asked at once."""
+        return await asyncio.gather(*(_row_of(name, store) for name, store in self._stores.items()))
+
+    async def page(self, name: str) -> StorePage:
+        """Return what the page of a store shows."""
+        store = self._store_of(name)
+        row = await _row_of(name, store)
+        if row.problem:
+            return StorePage(row=row)
+        dead: list[TaskRow] = await _answer_of(store.rows(DurableState.DEAD, limit=_DEAD_MAX))
+        is_all = len(dead) < _DEAD_MAX
+        dead.sort(key=lambda each: -each.due_us)
+        return StorePage(
+            row=row,
+            dead=[(each, self._moment_of(each.due_us), self._moment_of(each.put_us)) for each in dead],
+            is_all_dead=is_all,
+            errors=_errors_of(dead, is_all=is_all),
+            lanes=await _answer_of(store.lanes(limit=_LANES_MAX)),
+            repetitions=[
+                (each, _time_text(each.next_us), notes_on(each, _time_text(each.until_us)))
+                for each in await _answer_of(store.repetitions())
+            ],
+            ended=[
+                (each, self._moment_of(each.ended_us), each.run_us / 1e6)
+                for each in await _answer_of(store.history(limit=_ENDED_MAX))
+            ],
+        )
+
+    async def requeue(self, name: str, task_id: str) -> DurableState | None:
+        """Put a dead letter back; return the state that it had, None if it does not exist."""
+        states: list[DurableState | None] = await _answer_of(self._store_of(name).requeue([task_id]))
+        return states[0]
+
+    async def requeue_all(self, name: str, kind: str) -> int:
+        """Put all dead letters back whose last error is of a class; return their number."""
+        store = self._store_of(name)
+
+        async def requeue(ids: Sequence[str]) -> int:
+            return (await store.requeue(ids)).count(DurableState.DEAD)
+
+        done = repair(store, DurableState.DEAD, Selection(error_class=kind), requeue)
+        return (await _answer_of(done, _REPAIR_SECONDS)).count  # type: ignore[no-any-return]  # of a RepairSummary
+
+    async def discard(self, name: str, task_id: str) -> DurableState | None:
+        """Remove a dead letter, and nothing else; return the state that it had, None if it does not exist."""
+        store = self._store_of(name)
+        [row] = await _answer_of(store.find([task_id]))
+        if row is None or row.state is not DurableState.DEAD:
+            return None if row is None else row.state
+        await _answer_of(store.cancel([task_id]))
+        return DurableState.DEAD
+
+    async def change_repetition(self, action: str, name: str, repetition: str) -> bool:
+        """Make a change of a repetition, by the name of the change; return False if there was nothing to change."""
+        tasks = DurableTasks(self._store_of(name))
+        if repetition not in {row.name for row in await _answer_of(tasks.repetitions())}:
+            return False
+        changes: dict[str, Callable[[str], Awaitable[Any]]] = {
+            "pause-repetition": tasks.pause_repetition,
+            "resume-repetition": tasks.resume_repetition,
+            "skip-repetition": tasks.skip_repetition,
+            "run-repetition": tasks.run_repetition,
+            "remove-repetition": tasks.remove_repetition,
+        }
+        answer = await _answer_of(changes[action](repetition))
+        return action == "pause-repetition" or bool(answer)
+
+    def _store_of(self, name: str) -> TaskStore:
+        store = self._stores.get(name)
+        if store is None:
+            raise PageError(404, "There is no such store.")
+        return store
+
+    def _moment_of(self, time_us: int) -> ShownMoment:
+        at = time_us / 1e6
+        return ShownMoment(ago_text(self._epoch() - at), time_text(at))
+
+
+async def _row_of(name: str, store: TaskStore) -> StoreRow:
+    """Return how a store stands; if it cannot be read, why."""
+    try:
+        counts: Mapping[DurableState, int] = await _answer_of(store.counts())
+        is_asked = counts.get(DurableState.DEAD) and counts.get(DurableState.BEHIND)
+        lanes: Sequence[LaneRow] = await _answer_of(store.lanes(limit=_LANES_MAX)) if is_asked else ()
+    except PageError as error:
+        return StoreRow(name=name, counts={}, problem=error.message)
+    return StoreRow(name=name, counts=counts, blocked=_blocked_text(lanes))
+
+
+def _blocked_text(lanes: Sequence[LaneRow]) -> str:
+    """Name the lanes in which tasks wait behind a dead letter."""
+    blocked = [each.lane for each in lanes if each.head_state is DurableState.DEAD]
+    if not blocked:
+        return ""
+    least = "at least " * (len(lanes) == _LANES_MAX)
+    more = [f"{len(blocked) - _NAMED_MAX} more"] * (len(blocked) > _NAMED_MAX)
+    return f"{least}{len(blocked)} blocked lane{'s' * (len(blocked) > 1)}: {', '.join([*blocked[:_NAMED_MAX], *more])}"
+
+
+def _errors_of(dead: Sequence[TaskRow], *, is_all: bool) -> list[DeadErrors]:
+    """Return the classes of errors that several dead letters have, the most frequent first."""
+    counts = Counter(each.error_class for each in dead if each.error_class)
+    return [DeadErrors(kind, count if is_all else None) for kind, count in counts.most_common(_ERRORS_MAX) if count > 1]
+
+
+def _time_text(time_us: int | None) -> str:
+    return NOTHING if time_us is None else time_text(time_us / 1e6)
+
+
+async def _answer_of(asked: Awaitable[Any], seconds: float = _ANSWER_SECONDS) -> Any:
+    """Wait for a store, but not for long."""
+    try:
+        async with asyncio.timeout(seconds):
+            return await asked
+    except TimeoutError as error:
+        raise PageError(503, f"The store did not answer within {count_text(seconds)} s.") from error
+    except Exception as error:  # of a store of the user's, perhaps; the rest of the page stays
+        raise PageError(503, f"The store cannot be used: {error or type(error).__name__}") from error

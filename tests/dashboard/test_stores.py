@@ -1,0 +1,120 @@
+"""Stores on the pages: trouble is named first, and dead letters with one error are put back together; in virtual time."""
+
+import asyncio
+import re
+from urllib.parse import urlencode
+
+import pytest
+
+from ratelimited_executor import RateLimitedExecutor
+from ratelimited_executor.dashboard import dashboard
+from ratelimited_executor.dashboard.stores import Stores
+from ratelimited_executor.durable import DurableState, DurableTasks, MemoryStore
+
+from .test_app import SAME, client, text_of
+
+
+@pytest.fixture(autouse=True)
+def _virtual(handler):
+    """Run in virtual time, and keep the reports of failures."""
+
+
+class NoMoneyError(Exception):
+    """An error of the service's own, whose name is within that of no other."""
+
+
+@pytest.fixture
+async def store(reports):
+    """A store with dead letters: four without money, one of them ahead of two others of its lane, and one without an answer."""
+    store = MemoryStore()
+    tasks = DurableTasks(store)
+
+    @tasks.task
+    async def pay(amount: int) -> None:
+        if amount == 0:
+            raise ConnectionError("no answer after a NoMoneyError") from NoMoneyError("before")
+        raise NoMoneyError(f"no money for {amount}")
+
+    async with tasks:
+        async with RateLimitedExecutor("first", drain_timeout=0) as executor, tasks.running(executor):
+            for amount in range(4):
+                await pay.put(amount, id=f"pay {amount}")
+                await asyncio.sleep(10)
+            await tasks.put_many(pay.new(amount, id=f"pay {amount}", lane="<ann>") for amount in (4, 5, 6))
+            await asyncio.sleep(10)
+        yield store
+
+
+@pytest.fixture
+async def web(store):
+    """The page of the store, on which everything may be changed."""
+    async with RateLimitedExecutor("mail") as executor:
+        executor.statistics()
+        async with client(dashboard(executor, authorize=lambda request: True, stores={"shop": store})) as web:
+            yield web
+
+
+async def test_list_names_trouble_first(web):
+    """The first page begins with dead letters and blocked lanes by name, each with a link to them."""
+    page = await web.get("/")
+    head = page.text[: page.text.index('id="figures"')]
+    links = re.findall(r'<a class="bad" href="([^"]+)">([^<]+)</a>', head)
+    assert links == [
+        ("store?name=shop#dead", "5 dead letters in shop"),
+        ("store?name=shop#lanes", "1 blocked lane: &lt;ann&gt;"),
+    ]
+
+
+async def test_list_without_trouble_names_none(store):
+    """A store in which nothing is wrong is not mentioned at the top."""
+    await store.cancel([row.id for row in await store.rows(limit=100)])
+    async with RateLimitedExecutor("mail") as executor, client(dashboard(executor, stores={"shop": store})) as web:
+        assert 'id="trouble"' not in (await web.get("/")).text
+
+
+async def test_last_death_comes_first_and_a_lane_leads_to_its_head(web):
+    """Dead letters are in order of their last attempts, with times as elsewhere; a blocked lane has a link to its head."""
+    page = await web.get("/store?name=shop")
+    assert re.findall('<li id="dead-([^"]+)"', page.text) == ["pay 4", "pay 3", "pay 2", "pay 1", "pay 0"]
+    assert re.search(r"pay , 1 attempt · last tried \d+ s ago", text_of(page)), text_of(page)
+    assert re.search(r'<th scope="row">&lt;ann&gt;</th>.*<a href="#dead-pay%204">pay 4</a>', page.text)
+
+
+async def test_all_of_one_error_are_requeued_at_once(web, store):
+    """One form puts back the dead letters whose error is of a class, and no other whose traceback has its name."""
+    page = await web.get("/store?name=shop")
+    kind = f"{__name__}.NoMoneyError"
+    assert "Requeue all with NoMoneyError… Requeue 4 tasks" in text_of(page)
+    assert "Requeue all with ConnectionError" not in text_of(page)
+    form = {"action": "requeue", "name": "shop", "error": kind}
+    sent = {**SAME, "Content-Type": "application/x-www-form-urlencoded"}
+    for status in (303, 409):
+        assert (await web.post("/change", content=urlencode(form), headers=sent)).status_code == status
+    assert [row.id for row in await store.rows(DurableState.DEAD, limit=100)] == ["pay 0"]
+    assert f"4 tasks with {kind}: dead → ready" in text_of(await web.get("/"))
+
+
+async def test_of_very_many_dead_letters_some_are_read(web, monkeypatch):
+    """Of more dead letters than a page reads, it says which it shows, and promises no number of those to requeue."""
+    monkeypatch.setattr("ratelimited_executor.dashboard.stores._DEAD_MAX", 3)
+    page = await web.get("/store?name=shop")
+    assert re.findall('<li id="dead-([^"]+)"', page.text) == ["pay 2", "pay 1", "pay 0"]
+    assert "The last of the first 3 that were put." in text_of(page)
+    assert "Requeue all with NoMoneyError… Requeue all" in text_of(page)
+
+
+async def test_many_blocked_lanes_are_counted():
+    """A few lanes are named, and the others counted."""
+    store = MemoryStore()
+    tasks = DurableTasks(store)
+
+    @tasks.task
+    async def fail() -> None:
+        raise NoMoneyError
+
+    asyncio.get_running_loop().set_exception_handler(lambda *_: None)
+    async with tasks, RateLimitedExecutor("first", drain_timeout=0) as executor, tasks.running(executor):
+        await tasks.put_many(fail.new(lane=f"{lane}") for lane in range(5) for _ in range(2))
+        await asyncio.sleep(10)
+        [row] = await Stores({"shop": store}, lambda: 0.0).rows()
+    assert row.blocked == "5 blocked lanes: 0, 1, 2, 2 more"
