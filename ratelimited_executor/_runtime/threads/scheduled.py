@@ -126,6 +126,7 @@ class ScheduledFuture(LoopFuture[T]):
         """Return the result, once there is one; see ``concurrent.futures.Future.result``.
 
         Raises:
+            TimeoutError: if it has not ended within ``timeout`` seconds; the text has its name, and whether it runs.
             RuntimeError: on the thread of the event loop, which would wait for itself; or in a fork.
         """
         self._wait("result", timeout)
@@ -172,6 +173,11 @@ class ScheduledFuture(LoopFuture[T]):
             gate.acquire(timeout=-1 if timeout is None else max(0.0, timeout))
         with contextlib.suppress(ValueError):
             self._gates.remove(gate)
+        if self._state not in _OVER:
+            task = getattr(self.handle, "name", None)
+            shown = f"a call of {self._name}" if task is None else f"{task!r} of {self._name}"
+            state = "is running" if self.running() else "has not started: explain(future) tells why"
+            raise TimeoutError(f"{shown} has not ended within {timeout:g} s; it {state}")
 
     def _open_gates(self) -> None:
         if self._state in _OVER:
