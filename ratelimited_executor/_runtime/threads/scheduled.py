@@ -174,10 +174,17 @@ class ScheduledFuture(LoopFuture[T]):
         with contextlib.suppress(ValueError):
             self._gates.remove(gate)
         if self._state not in _OVER:
-            task = getattr(self.handle, "name", None)
-            shown = f"a call of {self._name}" if task is None else f"{task!r} of {self._name}"
-            state = "is running" if self.running() else "has not started: explain(future) tells why"
-            raise TimeoutError(f"{shown} has not ended within {timeout:g} s; it {state}")
+            raise TimeoutError(self._unended_text(timeout or 0.0))
+
+    def _unended_text(self, seconds: float) -> str:
+        """Say that the call has not ended in time, which one it is, and whether it runs."""
+        handle = self.handle
+        if handle is None:
+            return f"a call of {self._name} has not ended within {seconds:g} s: it has not been accepted yet"
+        text = f"{handle.name!r} of {self._name} has not ended within {seconds:g} s"
+        if isinstance(handle, TaskHandle) and handle.state is TaskState.WAITING:
+            return f"{text}: it has not started, explain(future) tells why"
+        return f"{text}: it is running" if isinstance(handle, TaskHandle) else text
 
     def _open_gates(self) -> None:
         if self._state in _OVER:

@@ -126,11 +126,15 @@ def test_it_is_an_executor_of_the_standard_library(executor):
     assert set(futures) == concurrent.futures.wait(futures, timeout=10).done
     assert {1, 2, 4, 8, 16} == {future.result() for future in concurrent.futures.as_completed(futures)}
     with pytest.raises(
-        TimeoutError, match=r"'here' of ScheduledExecutor 'x' has not ended within 0.01 s; it has not started"
+        TimeoutError, match=r"'here' of ScheduledExecutor 'x' has not ended within 0.01 s: it has not started"
     ):
         executor.schedule(here, delay=20).result(0.01)
-    with pytest.raises(TimeoutError, match=r"'sleep' of .* has not ended within 0.3 s; it is running"):
+    with pytest.raises(TimeoutError, match=r"'sleep' of .* has not ended within 0.3 s: it is running"):
         executor.schedule(time.sleep, 1).result(0.3)
+    with pytest.raises(TimeoutError, match=r"'sleep' of .* has not ended within 0.3 s: it is running"):
+        executor.schedule(asyncio.sleep, 1).exception(0.3)
+    with pytest.raises(TimeoutError, match=r"'pow' of .* has not ended within 0.01 s$"):
+        executor.schedule_at_fixed_rate(pow, 2, 3, period=5).result(0.01)
     executor.shutdown(cancel_futures=True)
 
 
