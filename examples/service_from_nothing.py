@@ -1,6 +1,6 @@
 """A service that delivers events of tenants: durable, in order, under one limit, watched; without any server beside it.
 
-    pip install 'ratelimited-executor[dashboard,metrics,sqlite]' fastapi httpx uvicorn opentelemetry-exporter-prometheus
+    pip install 'ratelimited-executor[dashboard,http,metrics,sqlite]' fastapi uvicorn opentelemetry-exporter-prometheus
     PAGE_PASSWORD=... uvicorn service_from_nothing:app --workers 2
 
     curl -X POST localhost:8000/tenants/ann/events -H 'content-type: application/json' \
@@ -13,52 +13,47 @@ The two workers share a file with the events and a file with the limit, so both 
 from __future__ import annotations
 
 import errno
+import logging
 import os
 import secrets
 from collections.abc import AsyncIterator, Iterator  # noqa: TC003  # FastAPI reads annotations at run time
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-import httpx
 from fastapi import FastAPI, HTTPException, Request
+from fastapi import Path as InPath
 from fastapi.security import HTTPBasic
 from opentelemetry.exporter.prometheus import PrometheusMetricReader
 from opentelemetry.sdk.metrics import MeterProvider
 from prometheus_client import start_http_server
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
-from ratelimited_executor import ExecutorManager, Retry, RetryLater
+from ratelimited_executor import ExecutorManager
 from ratelimited_executor.dashboard import dashboard
-from ratelimited_executor.durable import DurableTasks, SQLiteStore
+from ratelimited_executor.durable import DurableTasks, SQLiteStore, http_function
+from ratelimited_executor.exceptions import StoreUnavailableError
 from ratelimited_executor.metrics import instrument, instrument_tasks
 from ratelimited_executor.peers import FilePeers
-from ratelimited_executor.retries import parse_retry_after
 
 FOLDER = Path(os.environ.get("SERVICE_FOLDER", "."))
 RATE = os.environ.get("SERVICE_RATE", "50/s")  # of all workers together
+PASSWORD = os.environ.get("PAGE_PASSWORD", "")
 FIRST_PORT = int(os.environ.get("METRICS_PORT", "9464"))
 PORTS = range(FIRST_PORT, FIRST_PORT + 8)  # for metrics: one for each worker, and a few spare ones
 
+logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+
 tasks = DurableTasks(SQLiteStore(FOLDER / "events.db"))
-client = httpx.AsyncClient(timeout=10)
+deliver = http_function(tasks, hosts=None, name="deliver")  # hosts=[...] if you know the receivers
 ask = HTTPBasic(realm="executors")
-
-
-@tasks.task(retry=Retry(12, base=2, cap=3600, on=(httpx.HTTPError,)), run_timeout=30)
-async def deliver(url: str, event: dict[str, Any]) -> None:
-    """Send an event to its receiver."""
-    response = await client.post(url, json=event)
-    if response.status_code in (429, 503):
-        raise RetryLater(after=parse_retry_after(response.headers.get("retry-after")))
-    response.raise_for_status()
 
 
 async def is_operator(request: Request) -> bool:
     """Ask for the password; the name goes into the log of changes."""
     given = await ask(request)
     assert given is not None, "it raises instead"
-    if not secrets.compare_digest(given.password.encode(), os.environ["PAGE_PASSWORD"].encode()):
+    if not secrets.compare_digest(given.password.encode(), PASSWORD.encode()):
         raise HTTPException(401, "Wrong password.", {"WWW-Authenticate": 'Basic realm="executors"'})
     request.state.user = given.username
     return True
@@ -90,6 +85,8 @@ def metrics(manager: ExecutorManager) -> Iterator[None]:
 @asynccontextmanager
 async def running(app: FastAPI) -> AsyncIterator[None]:
     """Deliver while the service runs; all of this is made in the worker, on its event loop."""
+    if not PASSWORD:
+        raise RuntimeError("set PAGE_PASSWORD to the password of the page, which may not be empty")
     async with (
         tasks,
         ExecutorManager(peers=FilePeers(FOLDER / "events.limits")) as manager,
@@ -107,13 +104,21 @@ app = FastAPI(lifespan=running)
 class Event(BaseModel):
     """An event to deliver."""
 
-    id: str
-    url: str
+    id: str = Field(min_length=1, max_length=150)
+    url: str = Field(max_length=2000)
     event: dict[str, Any]
 
 
 @app.post("/tenants/{tenant}/events", status_code=202)
-async def accept(tenant: str, event: Event) -> dict[str, Any]:
-    """Reply once the event is in the store; a second request with the same id is a duplicate."""
-    ref = await tasks.put(deliver.new(event.url, event.event, id=event.id, lane=tenant))
-    return {"id": ref.id, "created": ref.created}
+async def accept(tenant: Annotated[str, InPath(max_length=100)], event: Event) -> dict[str, Any]:
+    """Reply once the event is in the store; a second request of the tenant with the same id is a duplicate."""
+    try:
+        task = deliver.new("POST", event.url, json=event.event, id=f"{tenant}/{event.id}", lane=tenant)
+    except ValueError as error:  # such as a URL that is none
+        raise HTTPException(422, str(error)) from None
+    try:
+        ref = await tasks.put(task)
+    except StoreUnavailableError as error:
+        logging.getLogger(__name__).warning("an event was refused: %s", error)
+        raise HTTPException(503, "The event was not accepted: try again.", {"Retry-After": "5"}) from None
+    return {"id": event.id, "created": ref.created}

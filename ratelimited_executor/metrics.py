@@ -353,7 +353,8 @@ class _Instruments:
             f"{_PREFIX}.rate",
             [self._teller("rate", _rate)],
             unit="{task}/s",
-            description="Starts a second that the rate in force allows; no value while there is no limit.",
+            description="Starts a second that the rate in force allows, in a group that shares it all processes together; no "
+            "value while there is no limit.",
         )
         self.time_in_queue = meter.create_histogram(
             f"{_PREFIX}.task.time_in_queue",
@@ -586,7 +587,11 @@ def _results(counts: Counter[str], statistics: Statistics | None) -> Iterator[tu
 
 
 def _rate(counts: Counter[str], statistics: Statistics | None) -> Iterator[tuple[float, dict[str, str]]]:  # noqa: ARG001  # the shape of it
-    if statistics is not None and not statistics.rate.is_unlimited:
+    if statistics is None:
+        return
+    if statistics.fleet is not None and statistics.fleet.rate is not None:  # it may be that of another process
+        yield float(statistics.fleet.rate), {}
+    elif not statistics.rate.is_unlimited:
         yield float(statistics.rate), {}
 
 

@@ -47,6 +47,7 @@ class Site:
         seconds: the time that an answer takes.
         answer: the content of each answer, to be written as JSON.
         refusals: the number of next requests to answer with 429, and with Retry-After of one second.
+        status: the status of all other answers.
     """
 
     url: str = ""
@@ -56,6 +57,7 @@ class Site:
     seconds: float = 0.0
     answer: object = None
     refusals: int = 0
+    status: int = 200
     _present: int = 0
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -87,7 +89,7 @@ def site() -> Iterator[Site]:
             with site.visited(json.loads(self.rfile.read(size)) if size else None) as is_refused:
                 time.sleep(site.seconds)
                 content = json.dumps(site.answer).encode()
-            self.send_response(429 if is_refused else 200)
+            self.send_response(429 if is_refused else site.status)
             self.send_header("Content-Type", "application/json")
             self.send_header("Content-Length", str(len(content)))
             if is_refused:

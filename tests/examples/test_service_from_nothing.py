@@ -1,6 +1,7 @@
 """The service that a page builds from nothing keeps its promises: two workers, one limit, order, nothing lost, one page."""
 
 import ast
+import asyncio
 import os
 import re
 import signal
@@ -8,12 +9,14 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from contextlib import contextmanager
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from random import Random
 
 import httpx
 import pytest
+
+from ratelimited_executor.durable import DurableState
 
 from ..helpers import extras
 
@@ -25,16 +28,12 @@ RATE = 25
 TENANTS = ("ann", "bob", "eve")
 AUTH = ("ann", "seven of nine")
 
-pytestmark = [
-    pytest.mark.real_time("real server processes that are killed"),
-    pytest.mark.slow,
-    pytest.mark.timeout(600),  # a busy machine takes a minute
-]
+pytestmark = pytest.mark.real_time("a real receiver, and real server processes that are killed")
 
 
 @contextmanager
 def service(folder, first_port):
-    """Run two workers of the example, and kill both at the end."""
+    """Run two workers of the example, and kill both at the end; yield the address and the log."""
     log = folder / f"log-{time.monotonic_ns()}"
     environment = {
         **os.environ, "SERVICE_FOLDER": str(folder), "SERVICE_RATE": f"{RATE}/s", "PAGE_PASSWORD": AUTH[1],
@@ -52,7 +51,7 @@ def service(folder, first_port):
             assert process.poll() is None, log.read_text()
             assert time.monotonic() < deadline, log.read_text()
             time.sleep(0.05)
-        yield re.search(r"running on (http://[0-9.:]+)", log.read_text())[1]
+        yield re.search(r"running on (http://[0-9.:]+)", log.read_text())[1], log
     finally:
         os.killpg(process.pid, signal.SIGKILL)
         process.wait(10)
@@ -70,6 +69,8 @@ def metric(first_port, name):
     return found
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(600)  # a busy machine takes a minute
 def test_service_keeps_its_promises(tmp_path, site):
     """Killed in the middle, it delivers all that it has accepted, in order for each tenant, at the rate of both together."""
     first_port = 20_000 + Random(os.getpid()).randrange(10_000)
@@ -85,9 +86,9 @@ def test_service_keeps_its_promises(tmp_path, site):
             assert not web.post(f"/tenants/{tenant}/events", json=body).json()["created"]
             accepted.append(event)
 
-    with service(tmp_path, first_port) as url, httpx.Client(base_url=url, timeout=60) as web:
+    with service(tmp_path, first_port) as (url, _), httpx.Client(base_url=url, timeout=60) as web:
         accept(web, 60)
-    with service(tmp_path, first_port) as url, httpx.Client(base_url=url, timeout=60) as web:
+    with service(tmp_path, first_port) as (url, log), httpx.Client(base_url=url, timeout=60) as web:
         accept(web, 60)
         deadline = time.monotonic() + 120
         while len({body["number"] for body in site.bodies}) < len(accepted):
@@ -104,13 +105,14 @@ def test_service_keeps_its_promises(tmp_path, site):
         assert (refused.status_code, "events" in refused.text) == (401, False)
         page = web.get("/executors/", auth=AUTH)
         assert (page.status_code, "Durable tasks" in page.text) == (200, True)
-        paused = web.post(
+        changed = web.post(
             "/executors/change",
-            data={"name": "events", "action": "pause-group"},
+            data={"name": "events", "action": "set-rate", "rate": "40/s"},
             headers={"Sec-Fetch-Site": "same-origin"},
             auth=AUTH,
         )
-        assert paused.status_code in (303, 409)  # 409 if this worker has not asked for the group's rate yet
+        assert changed.status_code == 303
+        assert re.search(r"INFO .*: live page: events: .* -> 40/s, by ann", log.read_text())
     times = Counter(body["number"] for body in site.bodies)
     assert set(times) == set(range(len(accepted)))
     assert sum(times.values()) <= len(accepted) + 3  # at the kill, one event of each tenant may be sent twice
@@ -120,6 +122,126 @@ def test_service_keeps_its_promises(tmp_path, site):
     arrivals = sorted(site.arrivals)
     worst = max(sum(begin <= each < begin + 1 for each in arrivals) for begin in arrivals)
     assert worst <= RATE * 1.3 + 3  # as they arrive, on a busy machine; two rates would be twice as many
+
+
+@pytest.fixture
+def program(tmp_path, monkeypatch, example):
+    """Return the example, to run in this process."""
+    monkeypatch.setenv("SERVICE_FOLDER", str(tmp_path))
+    monkeypatch.setenv("PAGE_PASSWORD", AUTH[1])
+    monkeypatch.setenv("METRICS_PORT", str(30_000 + Random(os.getpid()).randrange(10_000)))
+    return example("service_from_nothing")
+
+
+@asynccontextmanager
+async def clients_of(program):
+    """Run the service, and yield a client of it."""
+    transport = httpx.ASGITransport(program.app)
+    async with (
+        program.app.router.lifespan_context(program.app),
+        httpx.AsyncClient(transport=transport, base_url="http://service") as web,
+    ):
+        yield web
+
+
+async def until(condition):
+    """Wait until a condition holds, at most half a minute."""
+    async with asyncio.timeout(30):
+        while not condition():
+            await asyncio.sleep(0.02)
+
+
+def test_two_tenants_may_use_the_same_id(program, site):
+    """An id is one of its tenant: both events are delivered, and a repetition of either is a duplicate."""
+
+    async def main():
+        async with clients_of(program) as web:
+            for created in (True, False):
+                for tenant in ("ann", "bob"):
+                    body = {"id": "order-7-paid", "url": site.url, "event": {"tenant": tenant}}
+                    answer = await web.post(f"/tenants/{tenant}/events", json=body)
+                    assert (answer.status_code, answer.json()) == (202, {"id": "order-7-paid", "created": created})
+            await until(lambda: len(site.bodies) == 2)
+
+    asyncio.run(main())
+    assert sorted(body["tenant"] for body in site.bodies) == ["ann", "bob"]
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"url": "http://a b:port/"},
+        {"url": "shop.example"},
+        {"url": "ftp://shop.example/"},
+        {"id": ""},
+        {"id": "i" * 151},
+    ],
+    ids=["no URL", "no scheme", "another scheme", "no id", "a long id"],
+)
+def test_what_can_never_be_delivered_is_refused(program, site, wrong):
+    """It is answered with 422, and does not hold up the events of its tenant."""
+
+    async def main():
+        async with clients_of(program) as web:
+            body = {"id": "first", "url": site.url, "event": {}}
+            assert (await web.post("/tenants/ann/events", json=body | wrong)).status_code == 422
+            assert (await web.post("/tenants/ann/events", json=body)).status_code == 202
+            await until(lambda: site.bodies)
+
+    asyncio.run(main())
+
+
+def test_an_event_that_the_receiver_refuses_is_dead_at_once(program, site):
+    """A 404 is final: the event is a dead letter after one request, and the next of its tenant waits behind it."""
+    site.status = 404
+
+    async def main():
+        async with clients_of(program) as web:
+            for number in range(2):
+                body = {"id": f"{number}", "url": site.url, "event": {"number": number}}
+                assert (await web.post("/tenants/ann/events", json=body)).status_code == 202
+            await until(lambda: site.bodies)
+            while not (counts := await program.tasks.counts())[DurableState.DEAD]:
+                await asyncio.sleep(0.02)
+            assert (counts[DurableState.DEAD], counts[DurableState.BEHIND]) == (1, 1)
+
+    asyncio.run(main())
+    assert site.bodies == [{"number": 0}]
+
+
+def test_events_are_refused_while_the_store_is_away(program, site, tmp_path):
+    """The answer is 503, and says when to try again."""
+
+    async def rename(old, new):
+        """Rename a table in another process: in this one, the locks of the store would end with the connection."""
+        code = f"import sqlite3; sqlite3.connect('events.db').execute('alter table {old} rename to {new}')"
+        process = await asyncio.create_subprocess_exec(sys.executable, "-c", code, cwd=tmp_path)
+        assert await process.wait() == 0
+
+    async def main():
+        async with clients_of(program) as web:
+            await rename("durable_tasks", "elsewhere")
+            body = {"id": "first", "url": site.url, "event": {}}
+            answer = await web.post("/tenants/ann/events", json=body)
+            assert (answer.status_code, answer.headers["retry-after"]) == (503, "5")
+            await rename("elsewhere", "durable_tasks")
+            assert (await web.post("/tenants/ann/events", json=body)).status_code == 202
+
+    asyncio.run(main())
+
+
+def test_the_service_does_not_start_without_a_password(tmp_path, monkeypatch, example):
+    """It says which variable to set; an empty password is none."""
+    monkeypatch.setenv("SERVICE_FOLDER", str(tmp_path))
+    monkeypatch.setenv("PAGE_PASSWORD", "")
+    program = example("service_from_nothing")
+
+    async def main():
+        with pytest.raises(RuntimeError, match="set PAGE_PASSWORD"):
+            async with clients_of(program):
+                pass
+
+    asyncio.run(main())
 
 
 def test_page_shows_the_program():
@@ -134,4 +256,6 @@ def test_page_shows_the_program():
         if isinstance(node, (ast.AsyncFunctionDef, ast.FunctionDef))
     }
     assert names == {"deliver", "running", "accept"}
-    assert all(f"async def {name}(" in example for name in names)
+    assert all(f"async def {name}(" in example for name in ("running", "accept"))
+    lines = [line.strip() for block in blocks for line in block.splitlines()]
+    assert all(line in example for line in lines if line.startswith("deliver = "))

@@ -5,6 +5,7 @@ Real processes and real time; only counts are asserted.
 
 from __future__ import annotations
 
+import asyncio
 import os
 import re
 import signal
@@ -19,13 +20,15 @@ from typing import Any
 
 import httpx
 import pytest
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from prometheus_client.parser import text_string_to_metric_families
 
-pytestmark = [
-    pytest.mark.real_time("processes of a web server, and their pages"),
-    pytest.mark.slow,
-    pytest.mark.skipif(sys.platform == "win32", reason="its processes are not ended by signals"),
-]
+from ratelimited_executor import ExecutorManager, Rate
+from ratelimited_executor.metrics import instrument
+from ratelimited_executor.peers import FilePeers
+
+pytestmark = pytest.mark.real_time("processes of a web server, and their pages; files that executors share")
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "howto" / "metrics.md"
@@ -93,6 +96,31 @@ def scrape(port: int) -> dict[str, float] | None:
     return found
 
 
+async def test_rate_is_that_of_the_group(tmp_path: Path) -> None:
+    """A process whose group has another rate than its own reports that of the group."""
+    reader, peers = InMemoryMetricReader(), [FilePeers(tmp_path / "limits") for _ in range(2)]
+
+    def rate() -> float:
+        (resource,) = reader.get_metrics_data().resource_metrics
+        metrics = {each.name: each for scope in resource.scope_metrics for each in scope.metrics}
+        (point,) = metrics["ratelimited_executor.rate"].data.data_points
+        return point.value
+
+    async with ExecutorManager(peers=peers[0]) as first, ExecutorManager(peers=peers[1]) as second:
+        setter, other = (manager.executor("shop", rate="50/s") for manager in (first, second))
+        with instrument(second, meter_provider=MeterProvider([reader], shutdown_on_exit=False)):
+            await asyncio.gather(setter.submit(str), other.submit(str))
+            assert rate() == 50
+            setter.rate = "5/s"
+            await setter.submit(str)
+            async with asyncio.timeout(30):
+                while rate() != 5:
+                    await other.submit(str)
+            assert other.rate == Rate(50)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform == "win32", reason="its processes are not ended by signals")
 def test_pages_of_all_workers_add_up(tmp_path: Path) -> None:
     """The pages of the workers add up; the worker that replaces a killed one takes its port, and counts from zero."""
     first, log = free_ports(8), tmp_path / "log"

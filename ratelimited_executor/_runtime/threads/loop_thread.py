@@ -217,6 +217,7 @@ class LoopThread:
         self._ending = ending
         self._lock = threading.Lock()
         self._drained: weakref.WeakSet[Drained] = weakref.WeakSet()  # to be shut down before it is closed
+        self._interrupted: weakref.WeakSet[Drained] = weakref.WeakSet()  # not to be waited for at the exit
         self._is_closed = False
         self._process = 0  # the process that has started it; a fork has none of its threads
         self._thread: threading.Thread | _Visit | None = None
@@ -389,14 +390,23 @@ class LoopThread:
         with self._lock:
             self._drained.discard(executor)
 
-    def drain(self, *, cancel: bool = False) -> None:
-        """Shut down its executors, and wait for the calls that they have accepted; ``cancel`` as of :meth:`close`."""
+    def note_interrupt(self, executor: Drained) -> None:
+        """Record that somebody waited for the calls of an executor, and was interrupted."""
+        self._interrupted.add(executor)
+
+    def drain(self, *, cancel: bool = False, is_exit: bool = False) -> None:
+        """Shut down its executors, and wait for the calls that they have accepted.
+
+        Args:
+            cancel: as of :meth:`close`.
+            is_exit: True to cancel as well what somebody has waited for in vain: Ctrl-C asked for the end of the program.
+        """
         if self.is_inherited or (self._loop is not None and not self._loop.is_running()):
             return  # nothing can run there
         with self._lock:
             executors = list(self._drained)
         for executor in executors:
-            executor.shutdown(cancel_futures=cancel)
+            executor.shutdown(cancel_futures=cancel or (is_exit and executor in self._interrupted))
 
     def end(self) -> None:
         """Close it without waiting; waiting and new callers are refused."""
@@ -428,7 +438,7 @@ def _close_open() -> None:
     """Close those that are open; accepted calls of executors run before, as in ``concurrent.futures``."""
     try:
         for thread in list(_OPEN):
-            thread.drain()
+            thread.drain(is_exit=True)
     finally:
         _exit_begun.set()  # if Ctrl-C has ended this, the interpreter does not wait for anything
     for thread in list(_OPEN):

@@ -37,6 +37,7 @@ from ratelimited_executor._runtime.arguments import callable_of, flag_of
 from ratelimited_executor._runtime.faces.checks import threads_of
 from ratelimited_executor._runtime.life.closing import GRACE_SECONDS
 from ratelimited_executor._runtime.life.executor import ExecutorManager
+from ratelimited_executor._runtime.log import LOGGER
 from ratelimited_executor._runtime.task.handles import TaskHandle
 from ratelimited_executor._runtime.task.launch import ThreadCall, prepare_threads
 from ratelimited_executor._runtime.threads.blocking import BlockingLimiter, BlockingManager, slots_within
@@ -125,6 +126,7 @@ class ScheduledFuture(LoopFuture[T]):
         """Return the result, once there is one; see ``concurrent.futures.Future.result``.
 
         Raises:
+            TimeoutError: if it has not ended within ``timeout`` seconds; the text has its name, and whether it runs.
             RuntimeError: on the thread of the event loop, which would wait for itself; or in a fork.
         """
         self._wait("result", timeout)
@@ -171,6 +173,18 @@ class ScheduledFuture(LoopFuture[T]):
             gate.acquire(timeout=-1 if timeout is None else max(0.0, timeout))
         with contextlib.suppress(ValueError):
             self._gates.remove(gate)
+        if self._state not in _OVER:
+            raise TimeoutError(self._unended_text(timeout or 0.0))
+
+    def _unended_text(self, seconds: float) -> str:
+        """Say that the call has not ended in time, which one it is, and whether it runs."""
+        handle = self.handle
+        if handle is None:
+            return f"a call of {self._name} has not ended within {seconds:g} s: it has not been accepted yet"
+        text = f"{handle.name!r} of {self._name} has not ended within {seconds:g} s"
+        if isinstance(handle, TaskHandle) and handle.state is TaskState.WAITING:
+            return f"{text}: it has not started, explain(future) tells why"
+        return f"{text}: it is running" if isinstance(handle, TaskHandle) else text
 
     def _open_gates(self) -> None:
         if self._state in _OVER:
@@ -470,7 +484,8 @@ class ScheduledExecutor(concurrent.futures.Executor):
         """Accept nothing more; repetitions stop, and accepted calls run at their due times, up to ``drain_timeout``.
 
         Args:
-            wait: True to wait until all have ended. An interrupt ends the wait, not the closing.
+            wait: True to wait until all have ended. An interrupt ends the wait, not the closing; but then the interpreter's
+                exit does not wait again: it cancels the calls that have not started.
             cancel_futures: True to cancel the calls that have not started.
 
         Raises:
@@ -496,12 +511,24 @@ class ScheduledExecutor(concurrent.futures.Executor):
             if not wait:
                 thread.call_soon(end)
                 return
-            # Another thread was faster, or an error has ended the loop.
-            with contextlib.suppress(ExecutorStoppedError, concurrent.futures.CancelledError):
+            try:
                 thread.wait_for(end)
+            except (ExecutorStoppedError, concurrent.futures.CancelledError):
+                pass  # another thread was faster, or an error has ended the loop
+            except BaseException:
+                self._note_interrupt()
+                raise
             thread.remove(self)
         if wait and self._owns_thread:
             thread.close()
+
+    def _note_interrupt(self) -> None:
+        """Record that a wait for the end was interrupted, and log what that means for the calls."""
+        self._thread.note_interrupt(self)
+        with contextlib.suppress(ExecutorNotStartedError):
+            if count := self._executor.statistics().waiting:
+                message = "%s: interrupted while closing: %d waiting call(s) will be cancelled if the program ends before they start"
+                LOGGER.warning(message, self.name, count)
 
     def __enter__(self) -> Self:
         self._thread.start()

@@ -29,5 +29,19 @@ def cli() -> None:
     """
 
 
-for command in (bench, dashboard, demo, forecast, peers, run, search, simulate, slots, sweep, tasks):
+# On one line each of a terminal of 80 columns.
+for command, short_help in {
+    bench: "Measure a service with an open load.",
+    dashboard: "Serve a live page of all groups in Redis.",
+    demo: "Watch a real server receive webhooks at a rate.",
+    forecast: "Estimate the probability that work is done in time.",
+    peers: "Show a group's shared limits, and its processes.",
+    run: "Call a function with each line of a file, under a rate.",
+    search: "Search an async function for faults that break it.",
+    simulate: "Preview a policy: weeks of jobs in seconds.",
+    slots: "Show who holds the slots of a group, and who waits.",
+    sweep: "Simulate many settings, and name the cheapest.",
+    tasks: "Show or repair a store of durable tasks.",
+}.items():
+    command.short_help = short_help
     cli.add_command(command)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.live import Live
 
-from ratelimited_executor._core.durable.tasks import DurableState
+from ratelimited_executor._core.durable.tasks import DurableState, EndedRow
 from ratelimited_executor._core.escapes import visible
 from ratelimited_executor._core.urls import masked
 from ratelimited_executor._runtime.durable.opening import open_store
@@ -221,8 +221,9 @@ async def _change(store: TaskStore, options: TasksOptions) -> bool:
     missed = []
     for name, state in zip(options.requeue, await store.requeue(options.requeue), strict=True):
         if state is not DurableState.DEAD:
-            found = "does not exist" if state is None else f"is {state.name.lower()}"
-            missed.append(f"--requeue: {name!r} {found}")
+            (end,) = await store.ended([name])
+            ended = "has ended" if isinstance(end, EndedRow) else "does not exist"
+            missed.append(f"--requeue: {name!r} {ended if state is None else f'is {state.name.lower()}'}")
     for name, state in zip(options.cancel, await store.cancel(options.cancel), strict=True):
         if state is None:
             missed.append(f"--cancel: {name!r} does not exist")

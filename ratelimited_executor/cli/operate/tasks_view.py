@@ -15,6 +15,7 @@ from ratelimited_executor._core.durable.repetitions import notes_on
 from ratelimited_executor._core.durable.tasks import DurableState
 from ratelimited_executor._core.durations import format_duration
 from ratelimited_executor._core.escapes import visible
+from ratelimited_executor._core.urls import masked_text
 from ratelimited_executor.cli.screen import Fitting
 
 if TYPE_CHECKING:
@@ -169,7 +170,7 @@ def _task_fields(row: TaskRow) -> dict[str, Any]:
         "losses": row.lost_count,
         "owner": row.owner or None,
         "cancelled": row.is_cancelled,
-        "error": row.error or None,
+        "error": masked_text(row.error) or None,
         "body": row.body.decode(errors="backslashreplace"),
         "saved": _text(row.saved),
     }
@@ -187,18 +188,18 @@ def _ended_fields(row: EndedRow) -> dict[str, Any]:
         "ended": _iso(row.ended_us),
         "seconds": row.run_us / _US,
         "result": _text(row.result),
-        "error": row.error or None,
+        "error": masked_text(row.error) or None,
     }
 
 
 def _tasks(rows: Sequence[TaskRow], now: float) -> list[Any]:
     """Return tables of tasks, and of what has no room beside their other columns; on a narrow screen, lines of each task."""
-    listing = _listing("id", "state", "function", "lane", "due", "attempts", "owner")
+    listing = _listing("id", "state", "function", "lane", "due", "failed attempts", "owner")
     errors, states = _listing("id", "error"), _listing("id", "saved")
     for row in rows:
         listing.add_row(*[Text(cell) for cell in _cells(row, now)])
         if row.error:
-            errors.add_row(Text(visible(row.id)), Text(visible(row.error_line)))
+            errors.add_row(Text(visible(row.id)), Text(_shown(row.error_line)))
         if row.saved is not None:
             states.add_row(Text(visible(row.id)), Text(_saved(row)))
     found = [part for table in (errors, states) if table.row_count for part in (Text(), table)]
@@ -208,11 +209,11 @@ def _tasks(rows: Sequence[TaskRow], now: float) -> list[Any]:
 def _lines(row: TaskRow, now: float) -> Text:
     """Return a task on a few lines, for a narrow screen."""
     task_id, state, function, lane, due, attempts, owner = _cells(row, now)
-    text = Text(f"{task_id}  {state}  {function}\n  due {due}, attempts {attempts}")
+    text = Text(f"{task_id}  {state}  {function}\n  due {due}, failed attempts {attempts}")
     for name, value in (("lane", lane), ("owner", owner)):
         text.append(f"\n  {name} {value}" if value else "")
     if row.error:
-        text.append(f"\n  {visible(row.error_line)}", style="yellow")
+        text.append(f"\n  {_shown(row.error_line)}", style="yellow")
     if row.saved is not None:
         text.append(f"\n  saved {_saved(row)}", style="dim")
     return text
@@ -220,7 +221,7 @@ def _lines(row: TaskRow, now: float) -> Text:
 
 def _saved(row: TaskRow) -> str:
     """Return the beginning of a saved state."""
-    return visible((_text(row.saved) or "")[:_SHOWN_MAX])
+    return _shown(_text(row.saved) or "")[:_SHOWN_MAX]
 
 
 def _pauses(pauses: Sequence[PauseRow], now: float) -> Table:
@@ -235,7 +236,7 @@ def _pauses(pauses: Sequence[PauseRow], now: float) -> Table:
 
 
 def _ended(rows: Sequence[EndedRow], now: float) -> Table:
-    listing = _listing("ended", "function", "how", "attempts", "ran", "when", "result")
+    listing = _listing("ended", "function", "how", "failed attempts", "ran", "when", "result")
     for row in rows:
         result = row.error or _text(row.result) or ""
         cells = (
@@ -245,8 +246,13 @@ def _ended(rows: Sequence[EndedRow], now: float) -> Table:
             str(row.attempt_count),
             format_duration(row.run_us / _US),
         )
-        listing.add_row(*[Text(cell) for cell in (*cells, _due(row.ended_us, now), visible(result))])
+        listing.add_row(*[Text(cell) for cell in (*cells, _due(row.ended_us, now), _shown(result))])
     return listing
+
+
+def _shown(text: str) -> str:
+    """Return a text of a task as it is shown: without passwords in URLs, and without control characters."""
+    return visible(masked_text(text))
 
 
 def _text(data: bytes | None) -> str | None:
@@ -267,7 +273,7 @@ def _listing(*names: str) -> Table:
     for name in names:
         width = _ID_WIDTH if name == "id" else None
         table.add_column(
-            name, justify="right" if name in ("attempts", "behind") else "left", overflow="fold", min_width=width
+            name, justify="right" if name in ("failed attempts", "behind") else "left", overflow="fold", min_width=width
         )
     return table
 

@@ -60,6 +60,7 @@ class BulkRun:
         ledger: the counts of the lines.
         begin: the time at which the run began, in epoch seconds.
         fed: set once no more lines will be taken: at the end of the input, or at a line that cannot be used.
+        held_seconds: the time within calls on the event loop, those parts of coroutines excepted that run later.
     """
 
     def __init__(
@@ -92,6 +93,7 @@ class BulkRun:
         self._lines_read = 0
         self._latest_due = self.begin
         self._input_failure: tuple[StopReason, Exception] | None = None
+        self.held_seconds = 0.0
         self.fed = asyncio.Event()
         self._settled = asyncio.Event()  # no more lines will be taken, and none is in flight
         stop.on_order = self._on_stop
@@ -290,9 +292,13 @@ class BulkRun:
         """Call the target for a line; runs at the start instant, on the loop or in a worker thread."""
         if self._settings.in_threads:
             self._loop.call_soon_threadsafe(self._on_start, line)
-        else:
-            self._on_start(line)
-        return call_target(self._settings, line)
+            return call_target(self._settings, line)
+        self._on_start(line)
+        begin = time.monotonic()
+        try:
+            return call_target(self._settings, line)
+        finally:
+            self.held_seconds += time.monotonic() - begin
 
     def _on_start(self, line: TakenLine) -> None:
         """Record a start of the first or a later attempt; each takes permits."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 import sys
 import time
@@ -53,6 +54,10 @@ RATE_OVER_S: Final = 2.0
 BAD_INPUT_TOLD_AFTER_S: Final = 1.0
 # Threads for our own files: one reads, one writes results, one counts or writes the remaining lines.
 FILE_THREADS: Final = 3
+# Long enough to tell a function that blocks from one whose first calls are slow, and early in a run that takes minutes.
+HELD_TOLD_AFTER_S: Final = 2.0
+# The part of the time in a function from which on it, and not the rate, decides how many lines start.
+HELD_PART: Final = 0.8
 
 
 class RunJob:
@@ -214,7 +219,7 @@ class RunJob:
     ) -> AsyncIterator[None]:
         """Write results, count the lines of the file and show progress while the block runs."""
         view = self._view()
-        jobs: list[Coroutine[Any, Any, None]] = [self._tell_of_bad_input(run, stop)]
+        jobs: list[Coroutine[Any, Any, None]] = [self._tell_of_bad_input(run, stop), self._tell_of_held_loop(run)]
         if results is not None:
             jobs.append(results.run())
         if view is not None:
@@ -241,6 +246,19 @@ class RunJob:
         await asyncio.sleep(BAD_INPUT_TOLD_AFTER_S)
         if run.input_failure is not None and not stop.is_ordered:
             self._say(f"{run.input_failure}; the lines before it still run; a signal stops them")
+
+    async def _tell_of_held_loop(self, run: BulkRun) -> None:
+        """Say once, early in a run under a rate, that a function which blocks leaves the loop no time for other starts."""
+        if self._options.threads is not None or math.isinf(float(self._options.rate)):
+            return
+        begin = time.monotonic()
+        await asyncio.sleep(HELD_TOLD_AFTER_S)
+        part = run.held_seconds / (time.monotonic() - begin)
+        if part >= HELD_PART:
+            self._say(
+                f"the function blocks, one line after the other, for {part:.0%} of the time, so the rate may not be reached: "
+                "--threads N runs it in N threads"
+            )
 
     async def _count(self, stop: Stop, *, skip_blank: bool) -> None:
         """Count the lines, if the number is unknown and can be counted."""

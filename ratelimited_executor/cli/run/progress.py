@@ -22,6 +22,7 @@ __all__ = ["Bar", "PlainLines", "ProgressView", "Snapshot", "describe", "expecte
 
 BAR_EVERY_S: Final = 0.2
 LINE_EVERY_S: Final = 5.0
+BAR_WIDTH: Final = 6  # columns that the bar keeps, with the space beside it, on a narrow terminal
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,18 +69,23 @@ def expected_seconds(*, left: int | None, limit: float, recent: float, last_due_
     return max(left / pace if left else 0.0, last_due_in, 0.0)
 
 
-def describe(snapshot: Snapshot) -> str:
-    """Return a snapshot as one plain line."""
+def describe(snapshot: Snapshot, width: float = math.inf) -> str:
+    """Return a snapshot as one plain line of at most ``width`` characters if that is enough for what matters most."""
     total = "" if snapshot.total is None else f" of {snapshot.total:,}"
-    parts = [f"{snapshot.finished:,}{total} lines", f"{snapshot.rate:,.1f}/s", f"{snapshot.running:,} running"]
+    running = f"{snapshot.running:,} running"
+    backlog = f"backlog {format_duration(snapshot.backlog)}" if snapshot.backlog >= 0.05 else ""
+    parts = [f"{snapshot.finished:,}{total} lines", f"{snapshot.rate:,.1f}/s", running]
     if snapshot.unwell:
         parts.insert(1, f"{snapshot.unwell:,} failed or expired")
-    if snapshot.backlog >= 0.05:
-        parts.append(f"backlog {format_duration(snapshot.backlog)}")
+    if backlog:
+        parts.append(backlog)
     if snapshot.is_stopping:
         parts.append("stopping")
     elif snapshot.seconds_left is not None:
         parts.append(f"ends in {format_duration(snapshot.seconds_left)}")
+    for least in (backlog, running):
+        if least and len(", ".join(parts)) > width:
+            parts.remove(least)
     return ", ".join(parts)
 
 
@@ -134,7 +140,11 @@ class Bar:
     def show(self, snapshot: Snapshot) -> None:
         """Redraw the bar."""
         self._progress.update(
-            self._task, completed=snapshot.finished, total=snapshot.total, text=describe(snapshot), refresh=True
+            self._task,
+            completed=snapshot.finished,
+            total=snapshot.total,
+            text=describe(snapshot, self._progress.console.width - BAR_WIDTH),
+            refresh=True,
         )
 
     def close(self) -> None:

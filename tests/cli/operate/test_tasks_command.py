@@ -12,7 +12,16 @@ from click.testing import CliRunner
 from rich.console import Console
 
 from ratelimited_executor import RateLimitedExecutor
-from ratelimited_executor._core.durable.tasks import Claim, DurableState, End, KeptTask, NewTask, TaskOutcome, TaskRow
+from ratelimited_executor._core.durable.tasks import (
+    Claim,
+    DurableState,
+    End,
+    EndedRow,
+    KeptTask,
+    NewTask,
+    TaskOutcome,
+    TaskRow,
+)
 from ratelimited_executor._runtime.time.clock import SystemClock
 from ratelimited_executor.cli.commands import cli
 from ratelimited_executor.cli.operate.tasks_view import StorePicture, draw_tasks, tasks_fields
@@ -77,6 +86,31 @@ def test_age_of_what_is_ready_is_shown(path):
 
 
 @pytest.mark.parametrize("width", [80, 200])
+def test_passwords_in_urls_are_hidden(width):
+    """An error, a saved state and a result are shown with the URLs in them, without the passwords of these."""
+    text = "ConnectionError: no answer from https://ann:letmein@bank.example/pay"
+    row = TaskRow(
+        number=1, id="d", queue="default", name="pay", version=1, body=b"", state=DurableState.DEAD, put_us=0, due_us=0,
+        priority=0, lane=None, key=None, attempt_count=5, lost_count=0, owner="", is_cancelled=False, error=f"Traceback (most recent call last):\n{text}\n",
+        saved=text.encode(),
+    )  # fmt: skip
+    ends = [
+        EndedRow(
+            number=number, id="e", queue="default", name="pay", version=1, end="done", attempt_count=0,
+            ended_us=0, run_us=0, result=result, error=error,
+        )
+        for number, result, error in [(1, text.encode(), ""), (2, None, text)]
+    ]  # fmt: skip
+    picture = StorePicture(counts={}, first_ready=None, rows=[row], lanes=[], ended=ends)
+    out = io.StringIO()
+    Console(file=out, width=width).print(draw_tasks(picture, 1000.0))
+    fields = tasks_fields(picture, 1000.0)
+    assert (out.getvalue().count("letmein"), out.getvalue().count("***@bank")) == (0, 4)
+    assert "https://***@bank.example/pay" in fields["tasks"][0]["error"]
+    assert "https://***@bank.example/pay" in fields["ended"][1]["error"]
+
+
+@pytest.mark.parametrize("width", [80, 200])
 def test_nothing_is_cut_on_a_narrow_terminal(width):
     """In 80 columns each task has lines of its own, on which nothing is broken; on a wide screen it is a row of a table."""
     error = "ConnectionError: the provider of payments answered 503"
@@ -92,7 +126,7 @@ def test_nothing_is_cut_on_a_narrow_terminal(width):
     )
     lines = [line.rstrip() for line in out.getvalue().splitlines()]
     narrow = [
-        "0192f0c1-charge  dead  payments.charge", "  due 16m40s ago, attempts 5 + 1 lost", "  lane customer-17",
+        "0192f0c1-charge  dead  payments.charge", "  due 16m40s ago, failed attempts 5 + 1 lost", "  lane customer-17",
         "  owner workers-7.example:1234:ab12", f"  {error}", "  saved page 7",
     ]  # fmt: skip
     if width == 80:
@@ -164,7 +198,9 @@ def test_ended_tasks_and_saved_states_are_listed(path):
         await store.aclose()
 
     asyncio.run(fill())
+    assert (1, "--requeue: 'e1' has ended\n") == run(path, "--requeue", "e1")[::2]
     out = run(path, "--ended", "--state", "claimed")[1]
+    assert re.search(r"^ended +function +how +failed attempts +ran +when +result *$", out, re.MULTILINE)
     assert re.search(r"^e2 +new, version 3 +done +0 +0 ms +\d.* ago +the result is too large$", out, re.MULTILINE)
     assert re.search(r'^e1 +mail +done +2 +1.5 s +\d.* ago +\["\\x1b\[2J"\] *$', out, re.MULTILINE)
     assert re.search(r"^id +saved *\ndue +\[7\] *$", out, re.MULTILINE)

@@ -13,6 +13,8 @@ from typing import Any
 import pytest
 from click.testing import Result
 
+from ratelimited_executor.cli.run import job
+
 SummaryOf = Callable[[Result], dict[str, str]]
 Place = Any  # the fixture's class lives in conftest.py, which importlib mode does not let us import
 
@@ -111,6 +113,18 @@ def test_threads_bound_blocking_calls(place: Place) -> None:
     result = place.run("block", place.lines(20), "--threads", "3", "--results", "out")
     assert (0, [False] * 20) == (result.exit_code, [row["result"] for row in place.rows("out")])
     assert 3 == place.seen("most_at_once")
+
+
+@pytest.mark.parametrize(
+    ("target", "options", "is_told"), [("block", (), True), ("nap", (), False), ("block", ("--threads", "3"), False)]
+)
+def test_a_function_that_blocks_is_told_of_threads(
+    place: Place, monkeypatch: pytest.MonkeyPatch, target: str, options: tuple[str, ...], is_told: bool
+) -> None:
+    """A run under a rate, whose function holds the loop nearly all the time, names the option that helps."""
+    monkeypatch.setattr(job, "HELD_TOLD_AFTER_S", 0.3)
+    result = place.run(target, place.lines(40), "--rate", "1000", *options)
+    assert (0, is_told) == (result.exit_code, "--threads N runs it in N threads" in result.stderr)
 
 
 def test_more_threads_than_the_library_starts_by_itself(place: Place) -> None:

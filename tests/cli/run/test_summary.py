@@ -172,3 +172,16 @@ def test_progress_in_words() -> None:
         "1,500 of 10,000 lines, 3 failed or expired, 123.5/s, 7 running, backlog 12 s, ends in 1m25s",
         "0 lines, 0.0/s, 0 running, stopping",
     ] == [describe(full), describe(bare)]
+
+
+@pytest.mark.parametrize(
+    ("width", "rest"), [(110, "running backlog ends"), (90, "running ends"), (74, "ends"), (10, "ends")]
+)
+def test_a_narrow_progress_line_leaves_out_what_matters_least(width, rest):
+    """Where a line has no room, it has no backlog, and then no number of running calls; its end is not cut off."""
+    snapshot = Snapshot(
+        finished=12_345, total=100_000, unwell=3, running=10_000, waiting=1, rate=100.0, backlog=2.8, seconds_left=876.0
+    )
+    line = describe(snapshot, width)
+    assert line.startswith("12,345 of 100,000 lines, 3 failed or expired, 100.0/s, ")
+    assert [word for word in ("running", "backlog", "ends") if word in line] == rest.split()

@@ -350,12 +350,14 @@ async def test_backlog_is_the_time_until_the_last_start(virtual_clock):
 
 
 async def test_backlog_is_infinite_at_rate_zero_and_nothing_without_limit(virtual_clock):
-    """The backlog is infinite at rate 0 or during a pause, and 0 without a rate."""
-    async with RateLimitedExecutor("x", drain_timeout=0, max_concurrency=1) as executor:
+    """The backlog is infinite at rate 0 or during a pause, and 0 without a rate while there are places."""
+    async with RateLimitedExecutor("x", drain_timeout=0, max_concurrency=2) as executor:
+        executor.submit(asyncio.sleep, 5)
+        executor.submit(int)
+        assert 0 == executor.backlog_seconds()
         executor.submit(asyncio.sleep, 5)
         executor.submit(int)
         await asyncio.sleep(1)
-        assert 0 == executor.backlog_seconds()
         executor.pause()
         assert math.inf == executor.backlog_seconds()
         executor.resume()
@@ -363,6 +365,46 @@ async def test_backlog_is_infinite_at_rate_zero_and_nothing_without_limit(virtua
         assert math.inf == executor.backlog_seconds()
         executor.rate = "1/min"
         assert executor.backlog_seconds() <= 60
+
+
+@pytest.mark.parametrize("options", [{}, {"rate": "100/s"}], ids=repr)
+@pytest.mark.parametrize("key", [None, "a"])
+async def test_backlog_allows_for_the_places(virtual_clock, options, key):
+    """While all places are taken, the backlog goes by how long the tasks take, not by the rate alone."""
+    async with RateLimitedExecutor("x", max_concurrency=20, **options) as executor:
+        handles = [executor.submit(asyncio.sleep, 1 + number % 7 / 10, key=key) for number in range(1000)]
+        await asyncio.sleep(10)
+        for _ in range(5):
+            backlog, began = executor.backlog_seconds(), now()
+            assert backlog == pytest.approx(executor.backlog_seconds(key), abs=0.1)
+            await asyncio.sleep(3.3)
+            assert executor.statistics().overdue
+            left = (began + backlog - now()) / 1.3 * 20  # tasks, of 1.3 s each
+            assert left == pytest.approx(executor.statistics().overdue, rel=0.15)
+        await handles[-1]
+
+
+@pytest.mark.parametrize("options", [{}, {"key_rate": "100/s"}], ids=repr)
+async def test_backlog_rises_while_nothing_ends(virtual_clock, options):
+    """An executor whose places are all stuck promises less and less: its backlog is never below the time it has been stuck."""
+    async with RateLimitedExecutor("x", rate="10/s", max_concurrency=5, drain_timeout=0, **options) as executor:
+        for _ in range(12):
+            executor.submit(asyncio.sleep, 3600, key="a")
+        for minutes in (1, 14):
+            await asyncio.sleep(60 * minutes - now() % 60)
+            assert executor.backlog_seconds() > 60 * minutes
+            assert executor.backlog_seconds("a") > 60 * minutes
+
+
+async def test_backlog_is_infinite_if_nothing_is_known_of_what_runs(virtual_clock):
+    """The starts of calls without a handle are not recorded: while they hold all places, nobody knows when one is free."""
+    async with RateLimitedExecutor("x", rate="10/s", max_concurrency=2, drain_timeout=0) as executor:
+        for _ in range(3):
+            executor.execute(asyncio.sleep, 5)
+        await asyncio.sleep(1)
+        assert math.inf == executor.backlog_seconds()
+        await asyncio.sleep(5)
+        assert 0 == executor.backlog_seconds()
 
 
 async def test_future_tasks_are_no_backlog(virtual_clock):

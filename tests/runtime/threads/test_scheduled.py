@@ -7,6 +7,7 @@ import functools
 import gc
 import inspect
 import os
+import signal
 import subprocess
 import sys
 import textwrap
@@ -29,7 +30,7 @@ from ratelimited_executor import (
     TaskExpiredError,
     TaskState,
 )
-from ratelimited_executor._runtime.threads import scheduled
+from ratelimited_executor._runtime.threads import loop_thread, scheduled
 from ratelimited_executor.blocking import BlockingManager, ScheduledExecutor, ScheduledFuture
 from ratelimited_executor.insight import Hold, observe
 from ratelimited_executor.orders import Fair
@@ -124,8 +125,16 @@ def test_it_is_an_executor_of_the_standard_library(executor):
     futures = [executor.submit(pow, 2, number) for number in range(5)]
     assert set(futures) == concurrent.futures.wait(futures, timeout=10).done
     assert {1, 2, 4, 8, 16} == {future.result() for future in concurrent.futures.as_completed(futures)}
-    with pytest.raises(TimeoutError):
+    with pytest.raises(
+        TimeoutError, match=r"'here' of ScheduledExecutor 'x' has not ended within 0.01 s: it has not started"
+    ):
         executor.schedule(here, delay=20).result(0.01)
+    with pytest.raises(TimeoutError, match=r"'sleep' of .* has not ended within 0.3 s: it is running"):
+        executor.schedule(time.sleep, 1).result(0.3)
+    with pytest.raises(TimeoutError, match=r"'sleep' of .* has not ended within 0.3 s: it is running"):
+        executor.schedule(asyncio.sleep, 1).exception(0.3)
+    with pytest.raises(TimeoutError, match=r"'pow' of .* has not ended within 0.01 s$"):
+        executor.schedule_at_fixed_rate(pow, 2, 3, period=5).result(0.01)
     executor.shutdown(cancel_futures=True)
 
 
@@ -1079,6 +1088,44 @@ def test_interrupt_ends_a_wait_and_not_the_executor():
     assert "KeyboardInterrupt" in errors
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="there are no such signals")
+@pytest.mark.parametrize("end", ["with", "exit"])
+def test_interrupt_of_a_drain_ends_the_program(end):
+    """One Ctrl-C while accepted calls are waited for is enough, and is said in one line; what runs ends as it would."""
+    program = f"""
+        import os, signal, threading, time
+        from ratelimited_executor.blocking import ScheduledExecutor
+
+        executor = ScheduledExecutor("x")
+        for _ in range(3):
+            executor.schedule(print, "never", delay=3600).add_done_callback(lambda future: print(future.cancelled()))
+        threading.Timer(0.3, os.kill, [os.getpid(), signal.SIGINT]).start()
+        if {end == "with"}:
+            with executor:
+                executor.submit(time.sleep, 0.6).add_done_callback(lambda future: print("ran"))
+    """
+    run = run_python(program)
+    is_with = end == "with"
+    assert run.returncode == (-signal.SIGINT if is_with else 0)  # as Python ends after Ctrl-C at its exit
+    assert sorted(run.stdout.split()) == (["True", "True", "True", "ran"] if is_with else [])
+    assert run.stderr.count("x: interrupted while closing: 3 waiting call(s)") == 1
+    assert run.stderr.count("KeyboardInterrupt") == 1
+
+
+def test_an_interrupted_shutdown_goes_on(executor, monkeypatch):
+    """If the program continues after the interrupt, so do the accepted calls."""
+    future = executor.schedule(pow, 2, 3, delay=0.3)
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(loop_thread, "_pass", interrupted)
+        executor.shutdown()
+    assert 8 == future.result()
+
+
+def interrupted(gate, look):
+    """Raise as a signal handler does while a thread waits."""
+    raise KeyboardInterrupt
+
+
 def test_interrupted_schedule_leaves_no_call_behind(executor, monkeypatch):
     """If a signal handler raises while a call is being accepted, nobody has its future, and so it is cancelled."""
     call = executor._thread.call
@@ -1177,14 +1224,19 @@ def test_future_is_the_public_class(executor):
     assert {ScheduledFuture} == {type(future) for future in futures}
 
 
-def run_program(text: str) -> tuple[str, str]:
-    """Run a program in an interpreter of its own, and return its output."""
-    run = subprocess.run(
+def run_python(text: str) -> subprocess.CompletedProcess[str]:
+    """Run a program in an interpreter of its own."""
+    return subprocess.run(
         [sys.executable, "-W", "error", "-c", textwrap.dedent(text)],
         capture_output=True,
         text=True,
         timeout=25,
         check=False,
     )
+
+
+def run_program(text: str) -> tuple[str, str]:
+    """Run a program in an interpreter of its own, and return its output."""
+    run = run_python(text)
     assert 0 == run.returncode, run.stderr
     return run.stdout, run.stderr
