@@ -13,11 +13,11 @@ if TYPE_CHECKING:
 
     from ratelimited_executor.testing.clock import VirtualClock
 
-__all__ = ["Outage", "OutageFailures"]
+__all__ = ["JobOutage", "OutageFailures"]
 
 
 @dataclass(frozen=True)
-class Outage:
+class JobOutage:
     """An outage of a kind of job.
 
     Attributes:
@@ -52,7 +52,7 @@ class OutageFailures:
         clock: the clock of the simulation.
     """
 
-    def __init__(self, usual: float, outages: Sequence[Outage], clock: VirtualClock) -> None:
+    def __init__(self, usual: float, outages: Sequence[JobOutage], clock: VirtualClock) -> None:
         self.usual: Final = failures_of(usual)
         self.outages: Final = tuple(outages)
         self._clock = clock

@@ -31,7 +31,7 @@ from ratelimited_executor.simulation.limits import (
     TOML_BYTES_MAX,
     check_most,
 )
-from ratelimited_executor.simulation.outages import Outage, OutageFailures
+from ratelimited_executor.simulation.outages import JobOutage, OutageFailures
 from ratelimited_executor.simulation.parameters import with_parameters
 from ratelimited_executor.simulation.progress import InstantProgress
 from ratelimited_executor.simulation.recordings import read_recording
@@ -439,13 +439,13 @@ def _objective(options: dict[str, Any]) -> Objective:
         return Objective(**options)
 
 
-def _outage(options: dict[str, Any]) -> Outage:
+def _outage(options: dict[str, Any]) -> JobOutage:
     begin, end = (_seconds(each, options.get(each)) for each in ("begin", "end"))
     if begin >= end:
         raise ValueError(f"an outage must begin, and end later, got {options['begin']!r} to {options['end']!r}")
     found = options.get("failures", 1.0)
     if not isinstance(found, dict):
-        return Outage(begin, end, parts=(failures_of(found),))
+        return JobOutage(begin, end, parts=(failures_of(found),))
     points = {begin + _seconds("failures", time): failures_of(part) for time, part in found.items()}
     times = list(points)
     if not times or times != sorted(times) or len(times) < len(found) or times[-1] > end:
@@ -453,7 +453,7 @@ def _outage(options: dict[str, Any]) -> Outage:
             "failures must give fractions at rising times from the beginning of the outage to its end, such as "
             f'{{0 = 1.0, "20m" = 0.3, "1h" = 0}}, got {found!r}'
         )
-    return Outage(begin, end, times, list(points.values()))
+    return JobOutage(begin, end, times, list(points.values()))
 
 
 def _begin_outage(made: _Made, options: dict[str, Any]) -> None:

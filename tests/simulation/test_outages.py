@@ -2,7 +2,7 @@
 
 import pytest
 
-from ratelimited_executor.simulation.outages import Outage, OutageFailures
+from ratelimited_executor.simulation.outages import JobOutage, OutageFailures
 from ratelimited_executor.testing import VirtualClock
 
 
@@ -22,14 +22,14 @@ from ratelimited_executor.testing import VirtualClock
 )
 def test_fraction_changes_evenly_between_its_points(now, part):
     """Before the first point and after the last it stays as it is there; outside of the outage it is 0."""
-    outage = Outage(10.0, 40.0, times=[12.0, 18.0, 30.0], parts=[1.0, 0.5, 0.0])
+    outage = JobOutage(10.0, 40.0, times=[12.0, 18.0, 30.0], parts=[1.0, 0.5, 0.0])
     assert part == outage.part(now)
 
 
 def test_the_largest_fraction_is_in_force():
     """That of the outages, or the usual one."""
     clock = VirtualClock()
-    failures = OutageFailures(0.1, [Outage(10.0, 20.0, parts=(0.5,)), Outage(15.0, 30.0, parts=(0.05,))], clock)
+    failures = OutageFailures(0.1, [JobOutage(10.0, 20.0, parts=(0.5,)), JobOutage(15.0, 30.0, parts=(0.05,))], clock)
     found = []
     for seconds in (5.0, 7.0, 4.0, 9.0, 10.0):  # at 5, 12, 16, 25 and 35
         clock.block(seconds)

@@ -344,8 +344,8 @@ def _until_free(parts: Insights, now: float, count: int) -> float:
     """Estimate the seconds until ``max_concurrency`` has let ``count`` due tasks start; 0 if there are places for all.
 
     The running ones are taken to be halfway through, as they are on average if all take equally long and began evenly, and
-    the due ones to take as long. So the estimate rises for as long as nothing ends. Infinity if all places are taken by tasks
-    whose starts were not recorded.
+    the due ones to take as long. So the estimate rises for as long as nothing ends. 0 if no start of a running task was
+    recorded, and infinity if there are no places.
     """
     most = parts.accounts.max_concurrency
     if most is None:
@@ -359,9 +359,9 @@ def _until_free(parts: Insights, now: float, count: int) -> float:
         return 0.0
     owners = ((watched(each)[0] or each) for each in running[:: 1 + len(running) // _SAMPLE_COUNT])
     known = [begin for begin in map(started_at, owners) if begin is not None]
-    if not known:
-        return 0.0 if len(running) < most else math.inf
-    return 2 * (now - fmean(known)) * held_up / max(1, most)
+    if most and not known:
+        return 0.0
+    return 2 * (now - fmean(known)) * held_up / most if most else math.inf
 
 
 def _begin(parts: Insights, now: float, count: int) -> float:

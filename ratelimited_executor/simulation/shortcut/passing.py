@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from ratelimited_executor._core.histogram import DurationHistogram
-    from ratelimited_executor.simulation.outages import Outage
+    from ratelimited_executor.simulation.outages import JobOutage
     from ratelimited_executor.simulation.shortcut.columns import Columns
 
 __all__ = ["AttemptColumns", "Counted", "Inflow", "Pass", "Passed", "late_waits", "pass_jobs"]
@@ -85,7 +85,7 @@ class Inflow:
         columns: Columns,
         *,
         failures: float,
-        outages: Sequence[Outage] = (),
+        outages: Sequence[JobOutage] = (),
         rank: tuple[float, TaskClass],
         level: int,
         waits: list[int],

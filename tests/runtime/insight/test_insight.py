@@ -396,13 +396,16 @@ async def test_backlog_rises_while_nothing_ends(virtual_clock, options):
             assert executor.backlog_seconds("a") > 60 * minutes
 
 
-async def test_backlog_is_infinite_if_nothing_is_known_of_what_runs(virtual_clock):
-    """The starts of calls without a handle are not recorded: while they hold all places, nobody knows when one is free."""
+async def test_backlog_is_that_of_the_rate_if_nothing_is_known_of_what_runs(virtual_clock):
+    """The starts of calls without a handle are not recorded; without any place, nothing will ever start."""
     async with RateLimitedExecutor("x", rate="10/s", max_concurrency=2, drain_timeout=0) as executor:
         for _ in range(3):
             executor.execute(asyncio.sleep, 5)
         await asyncio.sleep(1)
+        assert executor.backlog_seconds() <= 0.1
+        executor.max_concurrency = 0
         assert math.inf == executor.backlog_seconds()
+        executor.max_concurrency = 2
         await asyncio.sleep(5)
         assert 0 == executor.backlog_seconds()
 

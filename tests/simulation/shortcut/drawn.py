@@ -16,7 +16,7 @@ from ratelimited_executor.simulation import (
     Scenario,
 )
 from ratelimited_executor.simulation.hours import HOUR_SECONDS, Shift
-from ratelimited_executor.simulation.outages import Outage, OutageFailures
+from ratelimited_executor.simulation.outages import JobOutage, OutageFailures
 
 
 class Drawn(Scenario):
@@ -63,7 +63,11 @@ class Drawn(Scenario):
             failures, price = pick([0, 0, 0.1, 1.0]), pick([0, 0.01])
             if chance.random() < 0.2:
                 curve = {"times": [700.0, 780.0, 800.0], "parts": [1.0, 0.2, 0.6]}
-                outages = [Outage(400.0, 500.0), Outage(700.0, 850.0, **curve), Outage(900.0, 930.5, parts=(0.5,))]
+                outages = [
+                    JobOutage(400.0, 500.0),
+                    JobOutage(700.0, 850.0, **curve),
+                    JobOutage(900.0, 930.5, parts=(0.5,)),
+                ]
                 failures = OutageFailures(failures, outages, sim.loop.clock)
             job = sim.job(f"kind {number}.{kind}", duration, failures=failures, objectives=objectives, price=price)
             for _ in range(pick([1, 1, 2])):

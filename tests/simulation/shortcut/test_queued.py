@@ -8,7 +8,7 @@ import pytest
 from ratelimited_executor import Pacing
 from ratelimited_executor._kernel.records import TaskClass
 from ratelimited_executor.simulation import Constant, Regular, Scenario
-from ratelimited_executor.simulation.outages import Outage
+from ratelimited_executor.simulation.outages import JobOutage
 from ratelimited_executor.simulation.shortcut import run as run_module
 from ratelimited_executor.simulation.shortcut.columns import Columns
 from ratelimited_executor.simulation.shortcut.passing import Inflow
@@ -104,7 +104,7 @@ def test_a_failed_job_waits_for_its_pause_and_draws_anew(body):
 @BODIES
 def test_all_jobs_that_start_in_an_outage_fail(body):
     """From its beginning on, and until just before its end."""
-    made = inflow([0.5, 1.0, 2.5, 3.0], [1.0] * 4, outages=[Outage(1.0, 2.0), Outage(2.5, 3.0)])
+    made = inflow([0.5, 1.0, 2.5, 3.0], [1.0] * 4, outages=[JobOutage(1.0, 2.0), JobOutage(2.5, 3.0)])
     passed = run(body, [made], pacing=Pacing.ON_TIME)
     assert ([2], [2]) == (list(passed.failed), list(passed.done))
 
@@ -112,7 +112,7 @@ def test_all_jobs_that_start_in_an_outage_fail(body):
 @BODIES
 def test_an_outage_fails_a_part_that_changes(body):
     """Of jobs with the same luck those fail that start while the outage's fraction is larger."""
-    outage = Outage(1.0, 4.0, times=[1.0, 3.0], parts=[1.0, 0.0])
+    outage = JobOutage(1.0, 4.0, times=[1.0, 3.0], parts=[1.0, 0.0])
     made = inflow([0.5, 1.0, 1.9, 2.1, 3.5], [0.1] * 5, lucks=[0.5] * 5, outages=[outage])
     passed = run(body, [made], pacing=Pacing.ON_TIME)
     assert ([2], [3]) == (list(passed.failed), list(passed.done))
