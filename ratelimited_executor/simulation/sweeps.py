@@ -13,6 +13,7 @@ import math
 import multiprocessing
 import os
 import pickle
+import re
 import signal
 import sys
 import threading
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
     from ratelimited_executor._core.durations import DurationLike
     from ratelimited_executor.simulation.runs import RunProgress
     from ratelimited_executor.simulation.simulation import Scenario
-    from ratelimited_executor.simulation.summary import Summary
+    from ratelimited_executor.simulation.summary import ObjectiveSummary, Summary
 
 __all__ = ["Configuration", "Estimate", "Sweep", "SweepRun", "sweep"]
 
@@ -52,6 +53,7 @@ _FIRST_SEEDS: Final = 5  # before it is known how precise a figure is
 _PART: Final = 0.975
 _Z: Final = NormalDist().inv_cdf(_PART)
 RUNS_MAX: Final = 100_000
+_NUMBER: Final = re.compile(r"(-?\d+(?:\.\d+)?)(\D.*)?")  # and its unit
 _WORST: Final = "worst wait of "  # what the figures of objectives begin with
 _ASK_SECONDS: Final = 0.2  # between two questions whether to stop
 _AHEAD: Final = 64  # runs that are handed to the pool at a time
@@ -119,6 +121,7 @@ class SweepRun:
         checked_count: how many of its starts were computed by the shortcut and held against those of the executor; 0 if the
             executor ran it all.
         obstacle: why the shortcut was not used; empty if it was, or was not wanted.
+        missed: the figures of the objectives that were not kept.
     """
 
     settings: dict[str, Any]
@@ -128,6 +131,7 @@ class SweepRun:
     digest: str
     checked_count: int = 0
     obstacle: str = ""
+    missed: Sequence[str] = ()
 
 
 @dataclass(slots=True)
@@ -159,6 +163,16 @@ class Configuration:
     def is_kept(self) -> bool:
         """True if every objective was kept in every run."""
         return self.kept_count == len(self.runs) > 0
+
+    @property
+    def missed(self) -> list[str]:
+        """The figures of the objectives that some run did not keep."""
+        return list(dict.fromkeys(name for run in self.runs.values() for name in run.missed))
+
+    @property
+    def missed_kinds(self) -> list[str]:
+        """The kinds of jobs with these objectives."""
+        return list(dict.fromkeys(name.removeprefix(_WORST).rsplit(", ", 1)[0] for name in self.missed))
 
     def __str__(self) -> str:
         return ", ".join(f"{name}={value}" for name, value in self.settings.items()) or "as it is"
@@ -242,6 +256,28 @@ class Sweep:
         return any(name.startswith(_WORST) for name in self._names())
 
     @property
+    def keepers(self) -> dict[str, int]:
+        """How many choices keep each objective in all of their runs, by its figure."""
+        names = [name for name in self.figures if name.startswith(_WORST)]
+        return {name: sum(bool(each.runs) and name not in each.missed for each in self.choices) for name in names}
+
+    @property
+    def edges(self) -> dict[str, str]:
+        """The parameters whose value in the cheapest choice is the least or the largest number tried."""
+        chosen, found = self.cheapest, dict[str, str]()
+        if chosen is None:
+            return found
+        for name, values in self.grid.items():
+            parts = [_NUMBER.fullmatch(str(value)) for value in values]
+            numbers = {value: float(part[1]) for value, part in zip(values, parts, strict=True) if part is not None}
+            units = {part[2] for part in parts if part is not None}
+            if 1 < len(numbers) == len(values) and len(units) == 1:
+                number = numbers[chosen.settings[name]]
+                if number in (min(numbers.values()), max(numbers.values())):
+                    found[name] = "least" if number == min(numbers.values()) else "largest"
+        return found
+
+    @property
     def shortcut(self) -> str:
         """How the figures were made, in a sentence: by the shortcut, by the executor, and why."""
         runs = [run for each in self.configurations for run in each.runs.values()]
@@ -299,12 +335,16 @@ class Sweep:
         return Estimate.of([value - theirs[seed] for seed, value in one.values(figure).items() if seed in theirs])
 
 
+def _figure_of(kind: str, objective: ObjectiveSummary) -> str:
+    return f"{_WORST}{kind}, {objective.percent:g} % in each {format_duration(objective.each)}"
+
+
 def figures_of(summary: Summary) -> dict[str, float]:
     """Return the figures of a run, those of objectives first."""
     figures: dict[str, float] = {}
     for name, kind in summary.jobs_by_kind.items():
         for each in kind.objectives:
-            figures[f"{_WORST}{name}, {each.percent:g} % in each {format_duration(each.each)}"] = each.worst
+            figures[_figure_of(name, each)] = each.worst
     for name, kind in summary.jobs_by_kind.items():
         waits = kind.wait
         for what, value in (("p99", waits.p99), ("mean", waits.mean), ("p50", waits.p50), ("p90", waits.p90)):
@@ -523,6 +563,12 @@ def _run_one(settings: dict[str, Any], seed: int) -> SweepRun:
         digest=digest,
         checked_count=0 if checked is None else checked.job_count,
         obstacle=obstacle,
+        missed=[
+            _figure_of(name, each)
+            for name, kind in summary.jobs_by_kind.items()
+            for each in kind.objectives
+            if not each.is_kept
+        ],
     )
 
 

@@ -121,3 +121,11 @@ def test_an_answer_says_what_is_chosen_and_why():
         "The cheapest configuration that keeps every objective in all of its 3 runs: workers=4"
     )
     assert answer_of(made(is_priced=False)).startswith("The first configuration that keeps every objective")
+
+
+def test_an_answer_at_the_edge_of_what_was_tried_is_said():
+    """More, or less, may do better: but only of numbers with one unit is it known which is more."""
+    inner = answer_of(made(grid={"workers": ["2", "4", "6"], "rate": ["1/s", "5/s"]}))
+    assert inner.endswith(" Beyond what was tried there may be a better one: rate=1/s is the least.")
+    others = {"workers": ["4", "6"], "rate": ["1/s", "60/min"], "mode": ["a", "b"]}
+    assert answer_of(made(grid=others)).endswith(" may be a better one: workers=4 is the least.")

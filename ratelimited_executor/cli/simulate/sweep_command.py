@@ -224,7 +224,8 @@ def _print(console: Console, found: Sweep) -> None:
             cells.append(interval_text("cost", each.estimate("cost")))
         cells.append(interval_text(found.figure, each.estimate(found.figure)))
         if found.has_objectives:
-            cells.append(f"[{'green' if each.is_kept else 'red'}]{each.kept_count} of {len(each.runs)}[/]")
+            missed = "".join(f", not {escape(kind)}" for kind in each.missed_kinds)
+            cells.append(f"[{'green' if each.is_kept else 'red'}]{each.kept_count} of {len(each.runs)}{missed}[/]")
         if chosen is not None and len(there) > 1:
             other = found.counterpart(each, chosen)
             apart = found.difference(each, other, found.figure)

@@ -195,13 +195,25 @@ def _answer_of(found: Sweep) -> str:
         interval = interval_text(found.figure, best.estimate(found.figure))
         return f"The least {found.figure}, {interval}: {best}. With objectives in the scenario, the cheapest that keeps them is named."
     if chosen is None:
-        return "No configuration keeps every objective in every run: widen the ranges, or the objectives."
+        count = len([each for each in found.choices if each.runs])
+        kept = "; ".join(f"{name}: kept by {number} of {count}" for name, number in found.keepers.items())
+        return f"No configuration keeps every objective in every run: widen the ranges, or the objectives. {kept}."
     cost = f", cost {interval_text('cost', chosen.estimate('cost'))}" if found.has_cost else ""
     what = "The cheapest configuration" if found.has_cost else "The first configuration"
     return (
         f"{what} that keeps every objective in all of its {len(chosen.runs)} runs: {chosen}{cost}, "
-        f"{found.figure} {interval_text(found.figure, chosen.estimate(found.figure))}."
+        f"{found.figure} {interval_text(found.figure, chosen.estimate(found.figure))}.{_edges(found)}"
     )
+
+
+def _edges(found: Sweep) -> str:
+    """Return a warning if the answer is at the edge of what was tried; empty if it is not."""
+    edges = [
+        f"{name}={found.cheapest.settings[name]} is the {which}"
+        for name, which in found.edges.items()
+        if found.cheapest
+    ]
+    return f" Beyond what was tried there may be a better one: {', '.join(edges)}." if edges else ""
 
 
 def interval_text(figure: str, estimate: Estimate, *, is_signed: bool = False) -> str:

@@ -113,6 +113,8 @@ def test_no_configuration_may_do(folder):
     status, text = play("workers=1,2", seeds=2)
     assert ExitStatus.FAILED == status
     assert "No configuration keeps every objective in every run" in text
+    assert "worst wait of charge, 99 % in each 1d: kept by 0 of 2." in text
+    assert "0 of 2, not charge" in text
 
 
 def test_without_objectives_the_least_figure_is_named(folder):
