@@ -270,3 +270,11 @@ def test_audit_of_many_starts_is_one_pass() -> None:
     starts = [number / 999 for number in range(200_000)]
 
     assert audit(starts, history).total == len(starts)
+
+
+def test_a_start_a_whole_window_before_a_change_does_not_count() -> None:
+    """Windows leave their end out: at the change of the rate it is as old as the window was long."""
+    history: RateHistory = [(0, "5/s"), (3, "7/3s")]
+    starts = [2.0, 2.2, 2.4, 2.6, 2.8, 3.0, 3.5, 4.0]
+    assert audit(starts, history).ok
+    assert not audit([2.000_000_1, *starts[1:]], history).ok
