@@ -28,7 +28,7 @@ from ratelimited_executor.testing.choices import (
 )
 from ratelimited_executor.testing.errors import RealIOError
 from ratelimited_executor.testing.search_loop import SearchLoop
-from ratelimited_executor.testing.shrinking import shrink
+from ratelimited_executor.testing.shrinking import shrink, size_of
 from ratelimited_executor.testing.world import World
 
 if TYPE_CHECKING:
@@ -246,15 +246,21 @@ class _Runs:
 
     def shortened(self, found: _Outcome, runs_max: int) -> ScenarioFailedError:
         """Return the error of the shortest history that fails as the given one does."""
-        run_count = self._run_count
+        run_count, best = self._run_count, found
 
         def fails(deviations: list[Deviation]) -> list[Deviation] | None:
+            nonlocal best
             outcome = self.run(found.seed, GivenPicks(deviations))
-            return outcome.deviations if outcome.identity == found.identity else None
+            if outcome.identity != found.identity:
+                return None
+            if size_of(outcome.deviations) < size_of(best.deviations):
+                best = outcome
+            return outcome.deviations
 
-        best, is_repeatable = found, fails(found.deviations) is not None
+        is_repeatable = fails(found.deviations) is not None
         if is_repeatable:
-            best = self.run(found.seed, GivenPicks(shrink(found.deviations, fails, runs_max=runs_max)))
+            shrink(found.deviations, fails, runs_max=runs_max)
+            is_repeatable = fails(best.deviations) is not None  # it may have failed by chance
         where = f"run {run_count} of the search"
         if not found.deviations:
             how = f"the history of the ordinary run, without any deviation ({where})"

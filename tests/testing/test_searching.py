@@ -323,6 +323,24 @@ def test_failure_that_does_not_repeat_is_said_to_be_one() -> None:
     assert "the run did not fail again" in str(failure)
 
 
+@pytest.mark.parametrize("failing", [1, 2])
+def test_failure_that_stops_repeating_is_kept(failing: int) -> None:
+    """A fault that breaks only the first runs it hits is shown as it was found, as one that does not repeat."""
+    hits = 0
+
+    async def scenario(world: World) -> None:
+        nonlocal hits
+        if world.fault("disk full"):
+            hits += 1
+            assert hits > failing, "broken"
+
+    failure = _failure(scenario, postpone=False)
+
+    assert "broken" in str(failure.error)
+    assert ["disk full happens"] == [event.text for event in failure.history]
+    assert not failure.is_repeatable
+
+
 def test_real_io_is_an_error_of_the_scenario() -> None:
     """A scenario that uses a socket gets the error of virtual time, and not a history."""
 
