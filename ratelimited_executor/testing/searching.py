@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import linecache
 import math
 import os
 import random
+import signal
+import threading
 import time
 import traceback
 import warnings
@@ -32,7 +35,8 @@ from ratelimited_executor.testing.shrinking import shrink, size_of
 from ratelimited_executor.testing.world import World
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable, Mapping
+    from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping
+    from types import FrameType
 
     from ratelimited_executor._core.durations import DurationLike
     from ratelimited_executor.testing.choices import Picks
@@ -41,6 +45,10 @@ if TYPE_CHECKING:
 __all__ = ["ScenarioFailedError", "SearchReport", "search_faults"]
 
 _DAY: Final = 86_400.0
+# Those whose handlers raise by custom: Ctrl-C, the end of a session, the timeout of a test. Windows has not all of them.
+_SIGNALS: Final = tuple(
+    getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGALRM") if hasattr(signal, name)
+)
 # Frames of asyncio and of this package are not the user's.
 _NOT_OF_THE_USER: Final = (f"{Path(asyncio.__file__).parent}{os.sep}", f"{Path(__file__).parents[1]}{os.sep}")
 
@@ -225,7 +233,8 @@ class _Runs:
         kept = random.getstate()
         random.seed(seed)
         try:
-            error = _error_of(loop, world, self._scenario)
+            with _raising_of_signals():
+                error = _error_of(loop, world, self._scenario)
         finally:
             random.setstate(kept)
         self._run_count += 1
@@ -301,7 +310,7 @@ def _raised_by(loop: SearchLoop, world: World, scenario: Callable[[World], Await
         loop.run_until_complete(world._main(scenario))  # noqa: SLF001  # what a scenario sees of a world is public
     except RealIOError:
         raise
-    except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001  # it is what the search looks for
+    except BaseException as error:  # noqa: BLE001  # it is what the search looks for
         return error
     return None
 
@@ -311,9 +320,41 @@ def _raised_after(loop: SearchLoop, world: World) -> BaseException | None:
     try:
         loop.cancel_tasks()
         world._check_end()  # noqa: SLF001  # as above
-    except Exception as error:  # noqa: BLE001  # it is what the search looks for
+    except BaseException as error:  # noqa: BLE001  # it is what the search looks for
         return error
     return None
+
+
+@contextlib.contextmanager
+def _raising_of_signals() -> Generator[None]:
+    """Raise in the end what the handler of a signal has raised within, such as the KeyboardInterrupt of Ctrl-C.
+
+    It is no error of the scenario, in whatever code it was raised. What the scenario itself raises is one.
+    """
+    raised: list[BaseException] = []
+
+    def noting(handler: Callable[[int, FrameType | None], object]) -> Callable[[int, FrameType | None], None]:
+        def note(number: int, frame: FrameType | None) -> None:
+            try:
+                handler(number, frame)
+            except BaseException as error:
+                raised.append(error)
+                raise
+
+        return note
+
+    is_main = threading.current_thread() is threading.main_thread()  # only there do handlers run
+    former = {number: signal.getsignal(number) for number in _SIGNALS} if is_main else {}
+    noted = {number: noting(handler) for number, handler in former.items() if callable(handler)}
+    for number, handler in noted.items():
+        signal.signal(number, handler)
+    try:
+        yield
+    finally:
+        for number in noted:
+            signal.signal(number, former[number])
+        if raised:
+            raise raised[0]
 
 
 def _failure(outcome: _Outcome, *, how: str, is_repeatable: bool = True) -> ScenarioFailedError:
@@ -331,12 +372,16 @@ def _failure(outcome: _Outcome, *, how: str, is_repeatable: bool = True) -> Scen
 def _identity(error: BaseException) -> object:
     """Return what makes two failures the same: the type and the place of an error; of a group, those of its members.
 
-    Checks that return False raise in no line of the user, but are named in the text of the error.
+    A type goes by its name: a class that the scenario makes is another one in each run. Checks that return False raise in no line of the user, but are named in the text of the error.
     """
     if isinstance(error, BaseExceptionGroup):
-        return type(error), *map(_identity, error.exceptions)
+        return *_type_name(error), *map(_identity, error.exceptions)
     place = _place(error)
-    return type(error), str(error) if place is None and isinstance(error, AssertionError) else place
+    return *_type_name(error), str(error) if place is None and isinstance(error, AssertionError) else place
+
+
+def _type_name(error: BaseException) -> tuple[str, str]:
+    return type(error).__module__, type(error).__qualname__
 
 
 def _place(error: BaseException) -> tuple[str, int] | None:

@@ -1,8 +1,10 @@
 """The search: it finds planted flaws and shows their shortest histories, and correct programs pass."""
 
 import asyncio
+import contextlib
 import random
 import re
+import signal
 import time
 import warnings
 from collections.abc import Awaitable, Callable
@@ -339,6 +341,88 @@ def test_failure_that_stops_repeating_is_kept(failing: int) -> None:
     assert "broken" in str(failure.error)
     assert ["disk full happens"] == [event.text for event in failure.history]
     assert not failure.is_repeatable
+
+
+class _StopProgram(BaseException):
+    """An error that no ``except Exception`` catches."""
+
+
+@pytest.mark.parametrize(
+    "error",
+    [SystemExit(0), KeyboardInterrupt(), _StopProgram("now"), BaseExceptionGroup("many", [_StopProgram("now")])],
+)
+@pytest.mark.parametrize("place", ["scenario", "task", "check", "check at the end", "finally"])
+def test_error_that_would_end_the_program_is_a_failure(error: BaseException, place: str) -> None:
+    """What is no Exception fails its run, with a history, wherever the scenario raises it."""
+
+    def break_off() -> None:
+        raise error
+
+    async def wait() -> None:
+        try:
+            await asyncio.sleep(5)
+        finally:
+            break_off()
+
+    async def scenario(world: World) -> None:
+        if world.fault("disk full"):
+            if place == "scenario":
+                break_off()
+            if place == "task":
+                await asyncio.create_task(asyncio.wait_for(wait(), 10))
+            if place == "check":
+                world.always(break_off, "all is well")
+            if place == "check at the end":
+                world.at_end(break_off, "all was well")
+            if place == "finally":
+                task = world.start("waits", wait())
+                await asyncio.wait([task], timeout=1)
+                world.at_end(lambda: task.result(), "it has ended")
+        await asyncio.sleep(1)
+
+    failure = _failure(scenario, seeds=50)
+
+    assert failure.error is error
+    assert ["disk full #1: happens"] == failure.replay.split("; ")[1:]
+    assert failure.is_repeatable
+
+
+@pytest.mark.parametrize("is_caught", [False, True])
+def test_interrupt_from_outside_ends_the_search(is_caught: bool) -> None:
+    """Ctrl-C is no failure of the run in which it arrives, also if the code there catches it."""
+    runs = 0
+
+    async def scenario(world: World) -> None:
+        nonlocal runs
+        runs += 1
+        world.fault("disk full")
+        if runs == 3:
+            with contextlib.suppress(BaseException) if is_caught else contextlib.nullcontext():
+                signal.raise_signal(signal.SIGINT)
+
+    handler = signal.getsignal(signal.SIGINT)
+    with pytest.raises(KeyboardInterrupt):
+        search_faults(scenario)
+
+    assert 3 == runs
+    assert handler is signal.getsignal(signal.SIGINT)
+
+
+def test_class_of_errors_may_be_made_in_the_run() -> None:
+    """A failure is shortened also if each run makes the class of its error anew."""
+
+    async def scenario(world: World) -> None:
+        class BrokenError(Exception): ...
+
+        for index in range(5):
+            world.choose(f"c{index}", [0, 1, 2])
+        if world.fault("disk full"):
+            raise BrokenError
+
+    failure = _failure(scenario)
+
+    assert failure.is_repeatable
+    assert ["disk full #1: happens"] == failure.replay.split("; ")[1:]
 
 
 def test_real_io_is_an_error_of_the_scenario() -> None:
