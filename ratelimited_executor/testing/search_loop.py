@@ -17,12 +17,13 @@ import asyncio
 import contextlib
 import contextvars
 import gc
+import re
 import sys
 from collections import Counter
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVarTuple
 
 from ratelimited_executor.testing.choices import ChoiceKind, Choices
-from ratelimited_executor.testing.errors import TurnLimitError, VirtualTimeError
+from ratelimited_executor.testing.errors import TurnLimitError
 from ratelimited_executor.testing.outstanding import describe_tasks
 from ratelimited_executor.testing.virtual import VirtualEventLoop
 
@@ -39,6 +40,7 @@ _CANCEL_OPTIONS: Final = ("not", "as it goes on", "as it begins to wait")
 
 
 _CLOSING_STEPS_MAX: Final = 100
+_NUMBER: Final = re.compile(r"#(?=\d+:)")  # it would end the name of a point in a replay
 _CRASH_OPTIONS: Final = ("not", "before this step")
 
 
@@ -300,8 +302,8 @@ class SearchLoop(VirtualEventLoop):
 
 
 def clean(name: str) -> str:
-    """Return a name as it may stand in the text of a replay."""
-    return " ".join(name.replace(";", ",").split()) or "unnamed"
+    """Return a name as it may stand in the text of a replay: without what separates its parts."""
+    return " ".join(_NUMBER.sub("", name.replace(";", ",")).split()) or "unnamed"
 
 
 def _name_of(task: asyncio.Task[Any]) -> str:

@@ -45,6 +45,7 @@ if TYPE_CHECKING:
 __all__ = ["ScenarioFailedError", "SearchReport", "search_faults"]
 
 _DAY: Final = 86_400.0
+_TURNS_MAX: Final = 100_000
 # Those whose handlers raise by custom: Ctrl-C, the end of a session, the timeout of a test. Windows has not all of them.
 _SIGNALS: Final = tuple(
     getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGALRM") if hasattr(signal, name)
@@ -83,7 +84,8 @@ class ScenarioFailedError(RateLimitedExecutorError, AssertionError):
 
     Attributes:
         seed: the seed of the run.
-        replay: the text that repeats the shortest run found: ``search_faults(scenario, replay=text)``.
+        replay: the text that repeats the shortest run found: ``search_faults(scenario, replay=text)``, with the
+            ``limit`` and ``turns`` of the search.
         history: the lines of that run.
         is_repeatable: False if the run did not fail again, so that it could not be shortened: it depends on something
             outside of the search, such as ``time.time()`` or the order of a set.
@@ -91,21 +93,22 @@ class ScenarioFailedError(RateLimitedExecutorError, AssertionError):
 
     def __init__(
         self,
-        *,
         error: BaseException,
         seed: int,
         replay: str,
         history: tuple[HistoryEvent, ...],
-        is_repeatable: bool,
+        is_repeatable: bool,  # all by position, as the error is pickled
         how: str,
+        settings: str,
     ) -> None:
-        super().__init__(error, seed, replay, history, is_repeatable, how)
+        super().__init__(error, seed, replay, history, is_repeatable, how, settings)
         self.error = error
         self.seed = seed
         self.replay = replay
         self.history = history
         self.is_repeatable = is_repeatable
         self._how = how
+        self._settings = settings
 
     def __str__(self) -> str:
         lines = ["".join(traceback.format_exception_only(self.error)).strip()]
@@ -122,7 +125,9 @@ class ScenarioFailedError(RateLimitedExecutorError, AssertionError):
                 "",
                 "the run did not fail again: it depends on a clock, a thread or an order outside of the search",
             ]
-        return "\n".join([*lines, "", f"to run it again: search_faults(scenario, replay={self.replay!r})"])
+        return "\n".join(
+            [*lines, "", f"to run it again: search_faults(scenario, replay={self.replay!r}{self._settings})"]
+        )
 
 
 def search_faults(
@@ -132,7 +137,7 @@ def search_faults(
     seconds: DurationLike = math.inf,
     replay: str | None = None,
     limit: DurationLike = _DAY,
-    turns: int = 100_000,
+    turns: int = _TURNS_MAX,
     postpone: bool = True,
     shrink_runs: int = 2000,
 ) -> SearchReport:
@@ -169,12 +174,14 @@ def search_faults(
         raise RuntimeError(
             "search_faults() runs event loops of its own: call it outside of an event loop, in a plain function"
         )
-    runs = _Runs(scenario, seconds_of("limit", limit), turns, is_order_varied=postpone)
+    given = [("limit", limit)] * (limit != _DAY) + [("turns", turns)] * (turns != _TURNS_MAX)
+    settings = "".join(f", {name}={value!r}" for name, value in given)
+    runs = _Runs(scenario, seconds_of("limit", limit), turns, settings, is_order_varied=postpone)
     if replay is not None:
         seed, deviations = parse_replay(replay)
         outcome = runs.run(seed, GivenPicks(deviations))
         if outcome.error is not None:
-            raise _failure(outcome, how=f"the history of {format_replay(seed, deviations)!r}") from outcome.error
+            raise runs.failure(outcome, how=f"the history of {format_replay(seed, deviations)!r}") from outcome.error
         unused = [str(each) for each in deviations if each not in outcome.deviations]
         if unused:
             raise ValueError(f"replay does not fit the scenario any more: {', '.join(unused)} did not happen")
@@ -212,11 +219,18 @@ class _Runs:
     """Runs a scenario again and again, and counts what was injected."""
 
     def __init__(
-        self, scenario: Callable[[World], Awaitable[object]], limit: float, turns_max: int, *, is_order_varied: bool
+        self,
+        scenario: Callable[[World], Awaitable[object]],
+        limit: float,
+        turns_max: int,
+        settings: str,
+        *,
+        is_order_varied: bool,
     ) -> None:
         self._scenario = scenario
         self._limit = limit
         self._turns_max = turns_max
+        self._settings = settings  # as arguments in a call
         self._is_order_varied = is_order_varied
         self._run_count = 0
         self._virtual_seconds = 0.0
@@ -278,7 +292,20 @@ class _Runs:
                 f"the shortest history found, from seed {found.seed} ({where}), "
                 f"shortened from {len(found.deviations)} deviations to {len(best.deviations)}"
             )
-        return _failure(best, how=how, is_repeatable=is_repeatable)
+        return self.failure(best, how=how, is_repeatable=is_repeatable)
+
+    def failure(self, outcome: _Outcome, *, how: str, is_repeatable: bool = True) -> ScenarioFailedError:
+        """Return the error that shows a run that has failed."""
+        assert outcome.error is not None, "the run failed"
+        return ScenarioFailedError(
+            error=outcome.error,
+            seed=outcome.seed,
+            replay=format_replay(outcome.seed, outcome.deviations),
+            history=outcome.history,
+            is_repeatable=is_repeatable,
+            how=how,
+            settings=self._settings,
+        )
 
     def report(self) -> SearchReport:
         """Return what was tried."""
@@ -355,18 +382,6 @@ def _raising_of_signals() -> Generator[None]:
             signal.signal(number, former[number])
         if raised:
             raise raised[0]
-
-
-def _failure(outcome: _Outcome, *, how: str, is_repeatable: bool = True) -> ScenarioFailedError:
-    assert outcome.error is not None, "the run failed"
-    return ScenarioFailedError(
-        error=outcome.error,
-        seed=outcome.seed,
-        replay=format_replay(outcome.seed, outcome.deviations),
-        history=outcome.history,
-        is_repeatable=is_repeatable,
-        how=how,
-    )
 
 
 def _identity(error: BaseException) -> object:

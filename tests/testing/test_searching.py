@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import pickle
 import random
 import re
 import signal
@@ -610,6 +611,53 @@ def test_replay_that_does_not_fit_is_refused() -> None:
     search_faults(scenario, replay="seed 3; disk full #1: happens")
     with pytest.raises(ValueError, match="does not fit the scenario any more: disk full #2: happens did not happen"):
         search_faults(scenario, replay="seed 3; disk full #2: happens")
+
+
+def test_any_options_and_names_are_repeated() -> None:
+    """Functions, objects with addresses in their repr, and texts with the signs of a replay are found again."""
+
+    class Part: ...
+
+    async def scenario(world: World) -> None:
+        def fast() -> int:
+            return 1
+
+        def slow() -> int:
+            return 2
+
+        chosen = world.choose("#1: strategy; a #2: b", [fast, slow])
+        world.choose("part", [Part(), Part()])
+        title = world.choose("input", ["", "issue #1: broken"])
+        assert chosen() == 1 or not title
+
+    failure = _failure(scenario, seeds=range(-100, 0))
+
+    assert failure.is_repeatable
+    assert failure.seed < 0
+    assert failure.history == _failure(scenario, replay=failure.replay).history
+
+
+def test_call_to_run_it_again_has_the_limits() -> None:
+    """The printed call names the limits of the search where they are not the usual ones."""
+
+    async def scenario(_: World) -> None:
+        await asyncio.sleep(100)
+
+    assert ", limit='1m', turns=50)" in str(_failure(scenario, limit="1m", turns=50)).splitlines()[-1]
+    assert "search_faults(scenario, replay='seed 0', limit=60)" in str(_failure(scenario, limit=60))
+
+
+def test_failure_can_be_pickled() -> None:
+    """A failure may come from another process, as with pytest-xdist."""
+
+    async def scenario(world: World) -> None:
+        assert not world.fault("disk full"), "broken"
+
+    failure = _failure(scenario)
+    copy = pickle.loads(pickle.dumps(failure))
+
+    assert (failure.replay, failure.history) == (copy.replay, copy.history)
+    assert "broken" in str(copy)
 
 
 def test_time_of_a_search_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
