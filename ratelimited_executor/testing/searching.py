@@ -14,6 +14,7 @@ import time
 import traceback
 import warnings
 from collections import Counter, defaultdict
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -32,10 +33,10 @@ from ratelimited_executor.testing.choices import (
 from ratelimited_executor.testing.errors import RealIOError
 from ratelimited_executor.testing.search_loop import SearchLoop
 from ratelimited_executor.testing.shrinking import shrink, size_of
-from ratelimited_executor.testing.world import World
+from ratelimited_executor.testing.world import NotAsyncError, World
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping
+    from collections.abc import Awaitable, Callable, Generator, Mapping
     from types import FrameType
 
     from ratelimited_executor._core.durations import DurationLike
@@ -163,9 +164,12 @@ def search_faults(
 
     Raises:
         ScenarioFailedError: if a run fails.
-        ValueError: if the replay has another form, or does not fit the scenario any more.
+        ValueError: if the replay has another form, or does not fit the scenario any more; if the number of seeds is < 0.
+        TypeError: if the scenario is no async function, or a seed no integer.
+        KeyboardInterrupt: after Ctrl-C; what was tried, or the failure found, is in its notes. One that the scenario
+            itself raises fails the run, as does ``SystemExit``.
         RuntimeError: if called in an event loop.
-        RealIOError: if the scenario uses a socket or a process: give it a fake.
+        RealIOError: if the scenario waits for a socket, or starts a process by asyncio, which is refused: give it a fake.
 
     Warns:
         UserWarning: if nothing deviated in any run.
@@ -176,6 +180,8 @@ def search_faults(
         )
     given = [("limit", limit)] * (limit != _DAY) + [("turns", turns)] * (turns != _TURNS_MAX)
     settings = "".join(f", {name}={value!r}" for name, value in given)
+    if not callable(scenario):
+        raise TypeError(f"scenario must be an async function, got {scenario!r}")
     runs = _Runs(scenario, seconds_of("limit", limit), turns, settings, is_order_varied=postpone)
     if replay is not None:
         seed, deviations = parse_replay(replay)
@@ -187,7 +193,12 @@ def search_faults(
             raise ValueError(f"replay does not fit the scenario any more: {', '.join(unused)} did not happen")
         return runs.report()
     stop = time.monotonic() + (math.inf if seconds == math.inf else seconds_of("seconds", seconds))
-    found = runs.first_failure(range(seeds) if isinstance(seeds, int) else seeds, stop)
+    tried = _seeds_of(seeds)
+    try:
+        found = runs.first_failure(tried, stop)
+    except KeyboardInterrupt as interrupt:
+        interrupt.add_note(str(runs.report()))
+        raise
     if found is None:
         report = runs.report()
         if not runs.has_deviated:
@@ -197,7 +208,23 @@ def search_faults(
                 stacklevel=2,
             )
         return report
-    raise runs.shortened(found, shrink_runs) from found.error
+    try:
+        failure = runs.shortened(found, shrink_runs)
+    except KeyboardInterrupt as interrupt:
+        how = f"the history as it was found, from seed {found.seed}; it was not shortened"
+        interrupt.add_note(str(runs.failure(found, how=how)))
+        raise
+    raise failure from found.error
+
+
+def _seeds_of(seeds: int | Iterable[int]) -> Iterable[int]:
+    if not isinstance(seeds, (int, Iterable)) or isinstance(seeds, (bool, str, bytes)):
+        raise TypeError(f"seeds must be a number of seeds, or the seeds themselves, got {seeds!r}")
+    if not isinstance(seeds, int):
+        return seeds
+    if seeds < 0:
+        raise ValueError(f"the number of seeds must be >= 0, got {seeds}")
+    return range(seeds)
 
 
 @dataclass(frozen=True)
@@ -264,6 +291,8 @@ class _Runs:
         for seed in seeds:
             if outcome.error is not None or time.monotonic() >= stop:
                 break
+            if not isinstance(seed, int):
+                raise TypeError(f"a seed must be an integer, got {seed!r}")
             outcome = self.run(seed, DrawnPicks(seed))
         return outcome if outcome.error is not None else None
 
@@ -326,7 +355,10 @@ def _error_of(loop: SearchLoop, world: World, scenario: Callable[[World], Awaita
         error = loop.failure or raised
         loop.end()
         raised_after = _raised_after(loop, world)
-        return error or raised_after
+        error = error or loop.failure or raised_after
+        if isinstance(error, (RealIOError, NotAsyncError)):  # no fault of the program
+            raise error
+        return error
     finally:
         loop.close_tasks()
         loop.close()
@@ -335,8 +367,6 @@ def _error_of(loop: SearchLoop, world: World, scenario: Callable[[World], Awaita
 def _raised_by(loop: SearchLoop, world: World, scenario: Callable[[World], Awaitable[object]]) -> BaseException | None:
     try:
         loop.run_until_complete(world._main(scenario))  # noqa: SLF001  # what a scenario sees of a world is public
-    except RealIOError:
-        raise
     except BaseException as error:  # noqa: BLE001  # it is what the search looks for
         return error
     return None
@@ -346,6 +376,7 @@ def _raised_after(loop: SearchLoop, world: World) -> BaseException | None:
     """Cancel what is left, and check what must hold then."""
     try:
         loop.cancel_tasks()
+        loop.fail_unhandled()
         world._check_end()  # noqa: SLF001  # as above
     except BaseException as error:  # noqa: BLE001  # it is what the search looks for
         return error

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from ratelimited_executor.testing.search_loop import SearchLoop
 
-__all__ = ["Fault", "World"]
+__all__ = ["Fault", "NotAsyncError", "World"]
 
 _T = TypeVar("_T")
 _Ts = TypeVarTuple("_Ts")
@@ -29,6 +29,10 @@ _DELAY_STEPS: Final = 8
 _SLOW_FACTOR: Final = 100
 _TEXT_LENGTH_MAX: Final = 100
 _ADDRESS: Final = re.compile(r" at 0x[0-9a-fA-F]+")  # in the repr of a function, say; another one in each run
+
+
+class NotAsyncError(TypeError):
+    """A scenario is not an async function."""
 
 
 class Fault(Enum):
@@ -172,6 +176,8 @@ class World:
     def start(self, name: str, coroutine: Coroutine[Any, Any, _T]) -> asyncio.Task[_T]:
         """Start a task that the search may cancel, once, at any of its awaits: a request whose client disconnects.
 
+        It may be cancelled before its first step, too: then none of it runs, as with any task of asyncio.
+
         An ``AssertionError`` in it ends the run, also if nobody awaits the task.
 
         Args:
@@ -252,7 +258,10 @@ class World:
         """Start the scenario, which ends when all that it has sent to other sides is done."""
 
         async def run() -> None:
-            await scenario(self)
+            made = scenario(self)
+            if not inspect.isawaitable(made):
+                raise NotAsyncError(f"scenario must be an async function, {scenario!r} returned {made!r}")
+            await made
             while self._serving:
                 await asyncio.wait(self._serving)
 

@@ -2,10 +2,12 @@
 
 import asyncio
 import contextlib
+import gc
 import pickle
 import random
 import re
 import signal
+import subprocess
 import time
 import warnings
 from collections.abc import Awaitable, Callable
@@ -438,6 +440,77 @@ def test_real_io_is_an_error_of_the_scenario() -> None:
         search_faults(scenario)
 
 
+def test_process_is_refused_before_it_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A scenario that starts a process gets the error of virtual time, even if it catches it, and no process runs."""
+    started: list[object] = []
+    monkeypatch.setattr(subprocess, "Popen", lambda *args, **_: started.append(args))
+
+    async def scenario(_: World) -> None:
+        with contextlib.suppress(RealIOError):
+            await asyncio.create_subprocess_exec("true", "it")
+
+    with pytest.raises(RealIOError, match="subprocess: true it"):
+        search_faults(scenario)
+
+    assert not started
+
+
+def test_assertion_of_a_kept_task_is_a_failure() -> None:
+    """A task that is kept in a cycle of references, and so not collected in the run, is asked at its end."""
+
+    class App:
+        def __init__(self, world: World) -> None:
+            self.world, self.me = world, self
+            self.task = asyncio.create_task(self.background())
+
+        async def background(self) -> None:
+            assert not self.world.fault("disk full"), "background broke"
+
+    async def scenario(world: World) -> None:
+        App(world)
+        await asyncio.sleep(1)
+
+    gc.disable()
+    try:
+        failure = _failure(scenario)
+    finally:
+        gc.enable()
+    assert "background broke" in str(failure.error)
+
+
+def test_assertion_that_is_handled_is_none() -> None:
+    """An assertion of a task whose end the scenario has looked at is the scenario's affair."""
+
+    async def breaks() -> None:
+        raise AssertionError
+
+    async def scenario(world: World) -> None:
+        world.fault("disk full")
+        task = asyncio.create_task(breaks())
+        await asyncio.wait([task])
+        assert isinstance(task.exception(), AssertionError)
+
+    search_faults(scenario, seeds=10)
+
+
+@pytest.mark.parametrize("is_started_by_world", [False, True])
+def test_assertion_of_a_clean_up_is_a_failure(is_started_by_world: bool) -> None:
+    """A task that breaks an assertion when it is cancelled at the end of the run fails the run."""
+
+    async def sender() -> None:
+        try:
+            await asyncio.sleep(10)
+        finally:
+            raise AssertionError("clean-up broke")
+
+    async def scenario(world: World) -> None:
+        task = world.start("sender", sender()) if is_started_by_world else asyncio.create_task(sender())
+        await asyncio.sleep(1)
+        assert not task.done()
+
+    assert "clean-up broke" in str(_failure(scenario).error)
+
+
 # What the search does to a run.
 
 
@@ -683,6 +756,51 @@ def test_arguments_are_checked() -> None:
         world.fault("so that there is a choice")
 
     search_faults(scenario, seeds=50)
+
+
+@pytest.mark.parametrize(
+    ("seeds", "error", "text"),
+    [
+        (-1, ValueError, "number of seeds must be >= 0"),
+        ("12", TypeError, "seeds must be a number"),
+        (2.5, TypeError, "seeds must be a number"),
+        (True, TypeError, "seeds must be a number"),
+        ([1, "2"], TypeError, "a seed must be an integer, got '2'"),
+    ],
+)
+def test_seeds_are_checked(seeds, error: type[Exception], text: str) -> None:
+    """Seeds are integers, and their number is not negative."""
+
+    async def scenario(world: World) -> None:
+        world.fault("disk full")
+
+    with pytest.raises(error, match=text):
+        search_faults(scenario, seeds=seeds)
+
+
+@pytest.mark.parametrize("scenario", [None, 5, lambda _: 3, id])
+def test_scenario_is_an_async_function(scenario) -> None:
+    """What cannot be called, or returns nothing to await, is an error of the caller and no failure."""
+    with pytest.raises(TypeError):
+        search_faults(scenario)
+
+
+def test_interrupt_while_shortening_tells_the_failure() -> None:
+    """Ctrl-C after a failure was found does not lose it: it is in the notes of the KeyboardInterrupt."""
+    hits = 0
+
+    async def scenario(world: World) -> None:
+        nonlocal hits
+        if world.fault("disk full"):
+            hits += 1
+            if hits == 2:
+                signal.raise_signal(signal.SIGINT)
+            raise AssertionError("broken")
+
+    with pytest.raises(KeyboardInterrupt) as caught:
+        search_faults(scenario)
+
+    assert "disk full #1: happens" in caught.value.__notes__[0]
 
 
 async def test_search_is_not_for_a_running_loop() -> None:
