@@ -155,7 +155,7 @@ class SearchLoop(VirtualEventLoop):
         """Fail for an assertion of a task that has ended, if nobody has asked how, nor will."""
         for task in list(self._started.values()):
             # asyncio itself reports such an error only when the task is collected, which one in a cycle is much later.
-            if task.done() and task._log_traceback and isinstance(error := task.exception(), AssertionError):  # noqa: SLF001
+            if task.done() and task._log_traceback and isinstance(error := task.exception(), AssertionError):  # noqa: SLF001  # only it knows
                 self.fail(error)
 
     def close_tasks(self) -> None:
