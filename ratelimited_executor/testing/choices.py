@@ -30,8 +30,8 @@ _CHANCE_MAX: Final = 0.5
 # In a run, all points may deviate, or a half or a quarter of them.
 _SHARE_HALVINGS: Final = 2
 
-_SEED = re.compile(r"seed (\d+)")
-_DEVIATION = re.compile(r"(?P<point>.+) #(?P<number>[1-9]\d*): (?P<value>.+)")
+_SEED = re.compile(r"seed (-?\d+)")
+_DEVIATION = re.compile(r"(?P<point>.+?) #(?P<number>[1-9]\d*): (?P<value>.+)")
 
 
 class ChoiceKind(Enum):

@@ -17,12 +17,15 @@ import asyncio
 import contextlib
 import contextvars
 import gc
+import re
+import shlex
 import sys
+import weakref
 from collections import Counter
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVarTuple
 
 from ratelimited_executor.testing.choices import ChoiceKind, Choices
-from ratelimited_executor.testing.errors import TurnLimitError, VirtualTimeError
+from ratelimited_executor.testing.errors import RealIOError, TurnLimitError
 from ratelimited_executor.testing.outstanding import describe_tasks
 from ratelimited_executor.testing.virtual import VirtualEventLoop
 
@@ -39,6 +42,7 @@ _CANCEL_OPTIONS: Final = ("not", "as it goes on", "as it begins to wait")
 
 
 _CLOSING_STEPS_MAX: Final = 100
+_NUMBER: Final = re.compile(r"#(?=\d+:)")  # it would end the name of a point in a replay
 _CRASH_OPTIONS: Final = ("not", "before this step")
 
 
@@ -104,6 +108,8 @@ class SearchLoop(VirtualEventLoop):
         self.failure: BaseException | None = None
         self.checks: Final[list[Callable[[], object]]] = []
         self._names: Counter[str] = Counter()
+        self._started: weakref.WeakValueDictionary[int, asyncio.Task[Any]] = weakref.WeakValueDictionary()  # by number
+        self._start_count = 0
         self._cancellable: dict[asyncio.Task[Any], str] = {}
         self._is_order_varied = is_order_varied
         self._turn_count = 0
@@ -124,8 +130,8 @@ class SearchLoop(VirtualEventLoop):
         self.history.append(HistoryEvent(self.time(), task, text, is_injected))
 
     def fail(self, error: BaseException) -> None:
-        """End the run with an error, at the end of this turn; only the first one counts."""
-        if self.failure is None and not self._is_over:
+        """End the run with an error, at the end of this turn; only the first one counts, also one of the clean-up."""
+        if self.failure is None:
             self.failure = error
 
     def end(self) -> None:
@@ -145,6 +151,13 @@ class SearchLoop(VirtualEventLoop):
         if tasks:
             self.run_until_complete(asyncio.wait(tasks))
 
+    def fail_unhandled(self) -> None:
+        """Fail for an assertion of a task that has ended, if nobody has asked how, nor will."""
+        for task in list(self._started.values()):
+            # asyncio itself reports such an error only when the task is collected, which one in a cycle is much later.
+            if task.done() and task._log_traceback and isinstance(error := task.exception(), AssertionError):  # noqa: SLF001  # only it knows
+                self.fail(error)
+
     def close_tasks(self) -> None:
         """Close the coroutines of tasks that have not ended, while the loop is still open; no other may begin."""
 
@@ -158,7 +171,7 @@ class SearchLoop(VirtualEventLoop):
             self._running = None
 
         self._turn_count = 0
-        with contextlib.suppress(VirtualTimeError):  # one of a crashed process may wait for ever
+        with contextlib.suppress(BaseException):  # one of a crashed process may wait for ever, or exit
             self.run_until_complete(self.shutdown_asyncgens())
         self.run_until_complete(close())
         self._kept.clear()
@@ -180,7 +193,23 @@ class SearchLoop(VirtualEventLoop):
         if name is None:
             function = getattr(coro, "__qualname__", type(coro).__name__)
             name = self.unique_name(function.rpartition(".")[2].strip("_<>"))
-        return super().create_task(coro, name=name, **options)
+        task = super().create_task(coro, name=name, **options)
+        self._start_count += 1
+        self._started[self._start_count] = task
+        return task
+
+    async def _make_subprocess_transport(
+        self,
+        protocol: Any,  # noqa: ARG002  # as in the base class
+        args: Any,
+        *_: Any,
+        **__: Any,
+    ) -> Any:
+        """Refuse to start a process: each run would start another."""
+        text = f"subprocess: {args if isinstance(args, str) else shlex.join(map(str, args))}"
+        error = RealIOError(now=self.time(), outstanding=(text,))
+        self.fail(error)
+        raise error
 
     def check(self) -> None:
         """Check the invariants of the run."""
@@ -189,7 +218,7 @@ class SearchLoop(VirtualEventLoop):
         try:
             for check in self.checks:
                 check()
-        except Exception as error:  # noqa: BLE001  # it is what the search looks for
+        except BaseException as error:  # noqa: BLE001  # it is what the search looks for
             self.fail(error)
 
     def call_soon(
@@ -300,8 +329,8 @@ class SearchLoop(VirtualEventLoop):
 
 
 def clean(name: str) -> str:
-    """Return a name as it may stand in the text of a replay."""
-    return " ".join(name.replace(";", ",").split()) or "unnamed"
+    """Return a name as it may stand in the text of a replay: without what separates its parts."""
+    return " ".join(_NUMBER.sub("", name.replace(";", ",")).split()) or "unnamed"
 
 
 def _name_of(task: asyncio.Task[Any]) -> str:
@@ -323,7 +352,7 @@ def _close(coroutine: Any) -> None:
 
     After a GeneratorExit, Python lets no async generator wait.
     """
-    with contextlib.suppress(Exception, asyncio.CancelledError, _RunIsOver):  # nobody is left to see it
+    with contextlib.suppress(BaseException):  # nobody is left to see it
         for _ in range(_CLOSING_STEPS_MAX):
             coroutine.throw(_RunIsOver)
 

@@ -15,7 +15,7 @@ from ratelimited_executor.testing.choices import Deviation
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-__all__ = ["shrink"]
+__all__ = ["shrink", "size_of"]
 
 
 def shrink(
@@ -72,13 +72,13 @@ class _Shrinking:
         self._tried.add(key)
         self._runs_left -= 1
         made = self._fails(candidate)
-        if made is None or _size(made) >= _size(self.best):
+        if made is None or size_of(made) >= size_of(self.best):
             return False
         self.best = made
         return True
 
 
-def _size(deviations: list[Deviation]) -> tuple[int, int, int]:
+def size_of(deviations: Sequence[Deviation]) -> tuple[int, int, int]:
     """Return the measure by which histories are compared: how many deviations, how simple, how early."""
     simpler, numbers = [len(each.simpler) for each in deviations], [each.number for each in deviations]
     return len(deviations), sum(simpler), sum(numbers)

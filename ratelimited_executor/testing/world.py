@@ -6,6 +6,7 @@ import asyncio
 import contextvars
 import inspect
 import math
+import re
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final, TypeVar, TypeVarTuple
 
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
     from ratelimited_executor.testing.search_loop import SearchLoop
 
-__all__ = ["Fault", "World"]
+__all__ = ["Fault", "NotAsyncError", "World"]
 
 _T = TypeVar("_T")
 _Ts = TypeVarTuple("_Ts")
@@ -27,6 +28,11 @@ _Ts = TypeVarTuple("_Ts")
 _DELAY_STEPS: Final = 8
 _SLOW_FACTOR: Final = 100
 _TEXT_LENGTH_MAX: Final = 100
+_ADDRESS: Final = re.compile(r" at 0x[0-9a-fA-F]+")  # in the repr of a function, say; another one in each run
+
+
+class NotAsyncError(TypeError):
+    """A scenario is not an async function."""
 
 
 class Fault(Enum):
@@ -111,7 +117,7 @@ class World:
         if failure is not None:
             raise failure
         result: _T = serving.result()
-        self._loop.tell(f"{shown} returns {_short(repr(result))}")
+        self._loop.tell(f"{shown} returns {_short(_repr(result))}")
         return result
 
     async def _serve(self, shown: str, effect: Callable[..., Any], args: tuple[Any, ...], seconds: float) -> Any:
@@ -154,18 +160,23 @@ class World:
         return happens
 
     def choose(self, name: str, options: Sequence[_T]) -> _T:
-        """Return one of the options, all as likely; the first is the simplest, and that of the ordinary run."""
+        """Return one of the options, all as likely; the first is the simplest, and that of the ordinary run.
+
+        A replay names an option by its ``repr``, without an address in it; by its index if others have the same.
+        """
         if not options:
             raise ValueError(f"options of {name!r} must not be empty")
-        texts = [clean(repr(option)) for option in options]
+        texts = [clean(_repr(option)) for option in options]
         if len(set(texts)) < len(texts):
             texts = [f"option {index}" for index in range(len(texts))]
         option = options[self._loop.choices.choose(ChoiceKind.INPUT, clean(name), texts)]
-        self._loop.tell(f"{name} is {_short(repr(option))}")
+        self._loop.tell(f"{name} is {_short(_repr(option))}")
         return option
 
     def start(self, name: str, coroutine: Coroutine[Any, Any, _T]) -> asyncio.Task[_T]:
         """Start a task that the search may cancel, once, at any of its awaits: a request whose client disconnects.
+
+        It may be cancelled before its first step, too: then none of it runs, as with any task of asyncio.
 
         An ``AssertionError`` in it ends the run, also if nobody awaits the task.
 
@@ -247,7 +258,10 @@ class World:
         """Start the scenario, which ends when all that it has sent to other sides is done."""
 
         async def run() -> None:
-            await scenario(self)
+            made = scenario(self)
+            if not inspect.isawaitable(made):
+                raise NotAsyncError(f"scenario must be an async function, {scenario!r} returned {made!r}")
+            await made
             while self._serving:
                 await asyncio.wait(self._serving)
 
@@ -271,7 +285,12 @@ def _span(delay: tuple[float, float]) -> tuple[float, float]:
 
 
 def _shown(name: str, args: tuple[Any, ...]) -> str:
-    return f"{name}({_short(', '.join(map(repr, args)))})"
+    return f"{name}({_short(', '.join(map(_repr, args)))})"
+
+
+def _repr(value: object) -> str:
+    """Return the repr of a value as it is in every run."""
+    return _ADDRESS.sub("", repr(value))
 
 
 def _error_text(error: BaseException) -> str:

@@ -102,6 +102,7 @@ def test_replay_is_read_as_it_was_written() -> None:
     assert "seed 7; bank.charge #2: reply lost; cancel a: b #1 #12: as it goes on" == text
     assert (7, deviations) == parse_replay(text)
     assert (0, []) == parse_replay("seed 0")
+    assert (-3, [Deviation("input", 1, "'issue #2: broken'")]) == parse_replay("seed -3; input #1: 'issue #2: broken'")
 
 
 @pytest.mark.parametrize("text", ["", "7", "seed x", "seed 1; bank", "seed 1; bank #0: lost", "seed 1;"])

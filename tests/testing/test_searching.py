@@ -1,8 +1,13 @@
 """The search: it finds planted flaws and shows their shortest histories, and correct programs pass."""
 
 import asyncio
+import contextlib
+import gc
+import pickle
 import random
 import re
+import signal
+import subprocess
 import time
 import warnings
 from collections.abc import Awaitable, Callable
@@ -323,6 +328,106 @@ def test_failure_that_does_not_repeat_is_said_to_be_one() -> None:
     assert "the run did not fail again" in str(failure)
 
 
+@pytest.mark.parametrize("failing", [1, 2])
+def test_failure_that_stops_repeating_is_kept(failing: int) -> None:
+    """A fault that breaks only the first runs it hits is shown as it was found, as one that does not repeat."""
+    hits = 0
+
+    async def scenario(world: World) -> None:
+        nonlocal hits
+        if world.fault("disk full"):
+            hits += 1
+            assert hits > failing, "broken"
+
+    failure = _failure(scenario, postpone=False)
+
+    assert "broken" in str(failure.error)
+    assert ["disk full happens"] == [event.text for event in failure.history]
+    assert not failure.is_repeatable
+
+
+class _StopProgram(BaseException):
+    """An error that no ``except Exception`` catches."""
+
+
+@pytest.mark.parametrize(
+    "error",
+    [SystemExit(0), KeyboardInterrupt(), _StopProgram("now"), BaseExceptionGroup("many", [_StopProgram("now")])],
+)
+@pytest.mark.parametrize("place", ["scenario", "task", "check", "check at the end", "finally"])
+def test_error_that_would_end_the_program_is_a_failure(error: BaseException, place: str) -> None:
+    """What is no Exception fails its run, with a history, wherever the scenario raises it."""
+
+    def break_off() -> None:
+        raise error
+
+    async def wait() -> None:
+        try:
+            await asyncio.sleep(5)
+        finally:
+            break_off()
+
+    async def scenario(world: World) -> None:
+        if world.fault("disk full"):
+            if place == "scenario":
+                break_off()
+            if place == "task":
+                await asyncio.create_task(asyncio.wait_for(wait(), 10))
+            if place == "check":
+                world.always(break_off, "all is well")
+            if place == "check at the end":
+                world.at_end(break_off, "all was well")
+            if place == "finally":
+                task = world.start("waits", wait())
+                await asyncio.wait([task], timeout=1)
+                world.at_end(lambda: task.result(), "it has ended")
+        await asyncio.sleep(1)
+
+    failure = _failure(scenario, seeds=50)
+
+    assert failure.error is error
+    assert ["disk full #1: happens"] == failure.replay.split("; ")[1:]
+    assert failure.is_repeatable
+
+
+@pytest.mark.parametrize("is_caught", [False, True])
+def test_interrupt_from_outside_ends_the_search(is_caught: bool) -> None:
+    """Ctrl-C is no failure of the run in which it arrives, also if the code there catches it."""
+    runs = 0
+
+    async def scenario(world: World) -> None:
+        nonlocal runs
+        runs += 1
+        world.fault("disk full")
+        if runs == 3:
+            with contextlib.suppress(BaseException) if is_caught else contextlib.nullcontext():
+                signal.raise_signal(signal.SIGINT)
+
+    handler = signal.getsignal(signal.SIGINT)
+    with pytest.raises(KeyboardInterrupt):
+        search_faults(scenario)
+
+    assert 3 == runs
+    assert handler is signal.getsignal(signal.SIGINT)
+
+
+def test_class_of_errors_may_be_made_in_the_run() -> None:
+    """A failure is shortened also if each run makes the class of its error anew."""
+
+    async def scenario(world: World) -> None:
+        class BrokenError(Exception): ...
+
+        for index in range(5):
+            world.choose(f"c{index}", [0, 1, 2])
+        if world.fault("disk full"):
+            raise BrokenError
+
+    failure = _failure(scenario)
+
+    assert failure.is_repeatable
+    assert ["disk full #1: happens"] == failure.replay.split("; ")[1:]
+
+
 def test_real_io_is_an_error_of_the_scenario() -> None:
     """A scenario that uses a socket gets the error of virtual time, and not a history."""
 
@@ -333,6 +438,77 @@ def test_real_io_is_an_error_of_the_scenario() -> None:
 
     with pytest.raises(RealIOError):
         search_faults(scenario)
+
+
+def test_process_is_refused_before_it_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A scenario that starts a process gets the error of virtual time, even if it catches it, and no process runs."""
+    started: list[object] = []
+    monkeypatch.setattr(subprocess, "Popen", lambda *args, **_: started.append(args))
+
+    async def scenario(_: World) -> None:
+        with contextlib.suppress(RealIOError):
+            await asyncio.create_subprocess_exec("true", "it")
+
+    with pytest.raises(RealIOError, match="subprocess: true it"):
+        search_faults(scenario)
+
+    assert not started
+
+
+def test_assertion_of_a_kept_task_is_a_failure() -> None:
+    """A task that is kept in a cycle of references, and so not collected in the run, is asked at its end."""
+
+    class App:
+        def __init__(self, world: World) -> None:
+            self.world, self.me = world, self
+            self.task = asyncio.create_task(self.background())
+
+        async def background(self) -> None:
+            assert not self.world.fault("disk full"), "background broke"
+
+    async def scenario(world: World) -> None:
+        App(world)
+        await asyncio.sleep(1)
+
+    gc.disable()
+    try:
+        failure = _failure(scenario)
+    finally:
+        gc.enable()
+    assert "background broke" in str(failure.error)
+
+
+def test_assertion_that_is_handled_is_none() -> None:
+    """An assertion of a task whose end the scenario has looked at is the scenario's affair."""
+
+    async def breaks() -> None:
+        raise AssertionError
+
+    async def scenario(world: World) -> None:
+        world.fault("disk full")
+        task = asyncio.create_task(breaks())
+        await asyncio.wait([task])
+        assert isinstance(task.exception(), AssertionError)
+
+    search_faults(scenario, seeds=10)
+
+
+@pytest.mark.parametrize("is_started_by_world", [False, True])
+def test_assertion_of_a_clean_up_is_a_failure(is_started_by_world: bool) -> None:
+    """A task that breaks an assertion when it is cancelled at the end of the run fails the run."""
+
+    async def sender() -> None:
+        try:
+            await asyncio.sleep(10)
+        finally:
+            raise AssertionError("clean-up broke")
+
+    async def scenario(world: World) -> None:
+        task = world.start("sender", sender()) if is_started_by_world else asyncio.create_task(sender())
+        await asyncio.sleep(1)
+        assert not task.done()
+
+    assert "clean-up broke" in str(_failure(scenario).error)
 
 
 # What the search does to a run.
@@ -510,6 +686,53 @@ def test_replay_that_does_not_fit_is_refused() -> None:
         search_faults(scenario, replay="seed 3; disk full #2: happens")
 
 
+def test_any_options_and_names_are_repeated() -> None:
+    """Functions, objects with addresses in their repr, and texts with the signs of a replay are found again."""
+
+    class Part: ...
+
+    async def scenario(world: World) -> None:
+        def fast() -> int:
+            return 1
+
+        def slow() -> int:
+            return 2
+
+        chosen = world.choose("#1: strategy; a #2: b", [fast, slow])
+        world.choose("part", [Part(), Part()])
+        title = world.choose("input", ["", "issue #1: broken"])
+        assert chosen() == 1 or not title
+
+    failure = _failure(scenario, seeds=range(-100, 0))
+
+    assert failure.is_repeatable
+    assert failure.seed < 0
+    assert failure.history == _failure(scenario, replay=failure.replay).history
+
+
+def test_call_to_run_it_again_has_the_limits() -> None:
+    """The printed call names the limits of the search where they are not the usual ones."""
+
+    async def scenario(_: World) -> None:
+        await asyncio.sleep(100)
+
+    assert ", limit='1m', turns=50)" in str(_failure(scenario, limit="1m", turns=50)).splitlines()[-1]
+    assert "search_faults(scenario, replay='seed 0', limit=60)" in str(_failure(scenario, limit=60))
+
+
+def test_failure_can_be_pickled() -> None:
+    """A failure may come from another process, as with pytest-xdist."""
+
+    async def scenario(world: World) -> None:
+        assert not world.fault("disk full"), "broken"
+
+    failure = _failure(scenario)
+    copy = pickle.loads(pickle.dumps(failure))
+
+    assert (failure.replay, failure.history) == (copy.replay, copy.history)
+    assert "broken" in str(copy)
+
+
 def test_time_of_a_search_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """No run begins after the real time that was given; the ordinary run always does."""
     monkeypatch.setattr(time, "monotonic", iter(range(0, 1000, 2)).__next__)
@@ -533,6 +756,51 @@ def test_arguments_are_checked() -> None:
         world.fault("so that there is a choice")
 
     search_faults(scenario, seeds=50)
+
+
+@pytest.mark.parametrize(
+    ("seeds", "error", "text"),
+    [
+        (-1, ValueError, "number of seeds must be >= 0"),
+        ("12", TypeError, "seeds must be a number"),
+        (2.5, TypeError, "seeds must be a number"),
+        (True, TypeError, "seeds must be a number"),
+        ([1, "2"], TypeError, "a seed must be an integer, got '2'"),
+    ],
+)
+def test_seeds_are_checked(seeds, error: type[Exception], text: str) -> None:
+    """Seeds are integers, and their number is not negative."""
+
+    async def scenario(world: World) -> None:
+        world.fault("disk full")
+
+    with pytest.raises(error, match=text):
+        search_faults(scenario, seeds=seeds)
+
+
+@pytest.mark.parametrize("scenario", [None, 5, lambda _: 3, id])
+def test_scenario_is_an_async_function(scenario) -> None:
+    """What cannot be called, or returns nothing to await, is an error of the caller and no failure."""
+    with pytest.raises(TypeError):
+        search_faults(scenario)
+
+
+def test_interrupt_while_shortening_tells_the_failure() -> None:
+    """Ctrl-C after a failure was found does not lose it: it is in the notes of the KeyboardInterrupt."""
+    hits = 0
+
+    async def scenario(world: World) -> None:
+        nonlocal hits
+        if world.fault("disk full"):
+            hits += 1
+            if hits == 2:
+                signal.raise_signal(signal.SIGINT)
+            raise AssertionError("broken")
+
+    with pytest.raises(KeyboardInterrupt) as caught:
+        search_faults(scenario)
+
+    assert "disk full #1: happens" in caught.value.__notes__[0]
 
 
 async def test_search_is_not_for_a_running_loop() -> None:

@@ -42,7 +42,10 @@ def run_search(
         text, again = str(failure).rpartition("\n")[0], shlex.join([target, "--replay", failure.replay])
         click.echo(f"{text}\nto run it again: ratelimited-executor search {again}")
         return ExitStatus.FAILED
-    except (ValueError, RealIOError) as error:
+    except KeyboardInterrupt as interrupt:
+        click.echo("\n".join(["interrupted:", *getattr(interrupt, "__notes__", ())]))
+        return ExitStatus.INTERRUPTED
+    except (ValueError, TypeError, RealIOError) as error:
         raise CommandError(str(error)) from error
     click.echo(report)
     return ExitStatus.DONE

@@ -12,6 +12,7 @@ from ratelimited_executor.cli.commands import cli
 
 SCENARIOS = """
 import asyncio
+import signal
 
 async def pays_twice(world):
     charged = []
@@ -29,6 +30,22 @@ async def real(world):
     server = await asyncio.start_server(print, "127.0.0.1", 0)
     async with server:
         await asyncio.sleep(1)
+
+async def exits(world):
+    if world.fault("disk full"):
+        raise SystemExit(0)
+
+def not_async(world):
+    world.fault("disk full")
+
+runs = 0
+
+async def interrupted(world):
+    global runs
+    runs += 1
+    world.fault("disk full")
+    if runs == 5:
+        signal.raise_signal(signal.SIGINT)
 
 nothing = 5
 """
@@ -51,7 +68,7 @@ def test_failure_is_shown_and_run_again(search) -> None:
     result = search("pays_twice")
 
     assert 1 == result.exit_code
-    assert result.stdout.startswith("AssertionError: charged twice\n  scenarios.py:10: assert len(charged) == 1")
+    assert result.stdout.startswith("AssertionError: charged twice\n  scenarios.py:11: assert len(charged) == 1")
     again = shlex.split(result.stdout.splitlines()[-1].partition(" search ")[2])
     assert again[1:] == ["--replay", again[2]]
     repeated = search("pays_twice", "--replay", again[2])
@@ -69,6 +86,22 @@ def test_report_is_shown(search) -> None:
     assert result.stdout.startswith("no failure in 51 runs, 51 s of virtual time\n  disk full  happens ")
 
 
+def test_exit_of_the_scenario_is_a_failure(search) -> None:
+    """A program that exits does not end the command with its own status."""
+    result = search("exits", "--seeds", "50")
+
+    assert 1 == result.exit_code
+    assert result.stdout.startswith("SystemExit: 0\n")
+
+
+def test_interrupted_search_shows_what_was_tried(search) -> None:
+    """After Ctrl-C the report of the runs before is shown, and the status is 130."""
+    result = search("interrupted")
+
+    assert 130 == result.exit_code
+    assert result.stdout.startswith("interrupted:\nno failure in 4 runs, ")
+
+
 @pytest.mark.parametrize("options", [("--time", "0.2"), ("--time", "0.2", "--no-order")])
 def test_time_without_seeds_tries_as_many_as_fit(search, options: tuple[str, ...]) -> None:
     """A time alone does not stop at a thousand seeds: some run began, and the command ends."""
@@ -82,6 +115,7 @@ def test_time_without_seeds_tries_as_many_as_fit(search, options: tuple[str, ...
     ("name", "options", "reason"),
     [
         ("nothing", (), "is not callable: it is int"),
+        ("not_async", (), "scenario must be an async function"),
         ("missing", (), "has no attribute 'missing'"),
         ("correct", ("--replay", "what"), "replay must look like"),
         ("correct", ("--replay", "seed 1; disk full #2: happens"), "does not fit the scenario any more"),
