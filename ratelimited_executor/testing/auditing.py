@@ -242,7 +242,9 @@ def _windows(changes: list[tuple[int, Rate]], begin_ns: int) -> list[_Window]:
     permits: int | None = None
     width_ns, known_ns = 0, begin_ns
     for time_ns, rate in changes:
-        known_ns = max(known_ns, time_ns if permits is None else time_ns - width_ns + 1)  # what is older left its window
+        known_ns = max(
+            known_ns, time_ns if permits is None else time_ns - width_ns + 1
+        )  # what is older left its window
         if rate.is_unlimited:
             permits = None
         elif rate.per_second:

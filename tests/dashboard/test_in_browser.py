@@ -286,7 +286,7 @@ def test_server_that_hangs_is_told_before_the_request_is_given_up(browser, servi
     page = browser.new_page()
     page.goto(f"{service.url}executor?name=mail")
     waiting = []
-    page.route("**/*", lambda route: waiting.append(route))
+    page.route("**/executor?*", lambda route: waiting.append(route))
     page.get_by_text("No reply from the server: this page is out of date.").wait_for(timeout=9_500)
     assert len(waiting) == 1
     waiting[0].continue_()

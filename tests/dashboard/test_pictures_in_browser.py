@@ -108,10 +108,17 @@ def test_worst_executors_are_the_first_rows(visit):
 
 
 def _values_at(page, plot, part):
-    """Point at a part of the width of a plot, wherever updates have moved it; return the lines that are shown."""
-    box = plot.bounding_box()
-    plot.hover(position={"x": box["width"] * part, "y": box["height"] / 2})
-    return page.locator("#value").inner_text().splitlines()
+    """Point at a part of the width of a plot, wherever updates have moved it; return the lines that are shown.
+
+    An update of the page takes them away until the pointer moves again.
+    """
+    for step in range(50):
+        box = plot.bounding_box()
+        plot.hover(position={"x": box["width"] * part, "y": box["height"] / 2 + step % 2})
+        shown = page.locator("#value").all_inner_texts()
+        if shown:
+            return shown[0].splitlines()
+    raise AssertionError("no value is shown at the pointer")
 
 
 def test_values_of_a_plot_are_shown_where_it_is_pointed_at(visit):
