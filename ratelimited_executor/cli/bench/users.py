@@ -6,7 +6,7 @@ leave out whoever would have come meanwhile ("coordinated omission"), and no rat
 
 A user has a client of aiohttp for itself, with its own cookies and connections. A middleware of the client measures each
 request, from its start to the end of its body. An exception of the user's code, such as a failed assertion, turns its last
-request into an error.
+request into an error. So does the cancellation of a user by its own code, or whatever else it raises: the others go on.
 
 *Our lateness* is that of the event loop a moment before the request was recorded: answers were read as late as that.
 """
@@ -67,6 +67,10 @@ class UserLoad:
         warm_up: seconds before that, in which the users begin one after the other.
         timeout: seconds after which a request is given up.
         headers: the headers of each request.
+
+    Attributes:
+        has_stuck_users: True if there are users that went on, though they were cancelled: no event loop can be closed
+            that has them, nor can they be collected.
     """
 
     def __init__(
@@ -90,6 +94,7 @@ class UserLoad:
         self._in_flight = 0
         self._count = 0
         self._lateness = 0.0  # of the event loop, a moment ago
+        self.has_stuck_users = False
 
     def _phases_of(self, count: int) -> list[Phase]:
         seconds = self._total - self._warm_up
@@ -112,17 +117,23 @@ class UserLoad:
         ordered, insisted = (loop.create_task(event.wait()) for event in (stop.ordered, stop.insisted))
         try:
             await asyncio.wait({ordered, *tasks}, timeout=self._total, return_when=asyncio.FIRST_COMPLETED)
-            end = min(self.now(), self._total)
+            end = min(self.now(), self._total) if ordered.done() else self._total  # a timer may fire early
             for user in users:
                 user.end()
-            waiting = loop.create_task(asyncio.wait(tasks, timeout=self._timeout + _END_SECONDS))
+            drain = self._timeout if self._in_flight else 0.0
+            waiting = loop.create_task(asyncio.wait(tasks, timeout=drain + _END_SECONDS))
             await asyncio.wait({waiting, insisted}, return_when=asyncio.FIRST_COMPLETED)
             for task in tasks:
                 task.cancel()
-            done, _ = await asyncio.wait(tasks, timeout=_END_SECONDS)
+            done, stuck = await asyncio.wait(tasks, timeout=_END_SECONDS)
         finally:
+            for user in users:
+                user.end()
             for each in (probing, ordered, insisted, *tasks):
                 each.cancel()
+        for user in users:
+            user.settle()
+        self.has_stuck_users = bool(stuck)
         for task in done:
             if not task.cancelled():
                 task.result()  # an error of our own
@@ -225,31 +236,38 @@ class _User:
         self._load, self._delay = load, delay
         self._last: Ended | None = None
         self._in_flight = 0
-        self._is_over = False
+        self._over = asyncio.Event()
         self.task = asyncio.get_running_loop().create_task(self._act())
 
     def end(self) -> None:
         """End it, once the requests under way have ended."""
-        self._is_over = True
+        self._over.set()
         if not self._in_flight:
             self.task.cancel()
 
     async def _act(self) -> None:
-        await asyncio.sleep(self._delay)
+        pause = self._delay
         try:
             async with self._load.client(self._send) as client:
-                while not self._is_over:
+                while not self._over.is_set():
                     try:
+                        await asyncio.sleep(pause)  # of 0 too, as it may await nothing itself
+                        pause = 0.0
                         await self._load.behave(client)
-                    except (Exception, SystemExit, KeyboardInterrupt) as error:  # noqa: BLE001  # user code, which may raise anything
+                    except BaseException as error:
+                        if self._over.is_set() and isinstance(error, (asyncio.CancelledError, GeneratorExit)):
+                            raise
+                        while self.task.cancelling():  # by its own code
+                            self.task.uncancel()
                         self._fail(error)
-                        await asyncio.sleep(_PAUSE_SECONDS)
-                    await asyncio.sleep(0)  # also if it has awaited nothing
+                        pause = _PAUSE_SECONDS
         finally:
-            self._settle()
+            self.settle()
 
     async def _send(self, request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType) -> aiohttp.ClientResponse:
-        self._settle()
+        if self._over.is_set():  # nothing is sent after the end, by whatever goes on though it was cancelled
+            await asyncio.Future()
+        self.settle()
         arrival = self._load.arrival(name_of(request.method, request.url.path))
         self._in_flight += 1
         outcome = LoadOutcome("timeout")  # if it is cancelled, by the load or by a time-out of the user's own
@@ -263,22 +281,24 @@ class _User:
             raise
         finally:
             self._in_flight -= 1
-            self._settle()
+            self.settle()
             self._last = Ended(arrival, self._load.now(), outcome)
-            if self._is_over:
+            if self._over.is_set():
                 self.end()
 
     def _fail(self, error: BaseException) -> None:
         """Turn the last request into an error, unless it is one; without a request yet, the error counts as one."""
+        if self._last is None and self._over.is_set():
+            return
         arrival = self._load.arrival(_NO_REQUEST) if self._last is None else self._last.arrival
         last = self._last or Ended(arrival, arrival.due, LoadOutcome())
         if last.outcome.error is None:
             outcome = last.outcome._replace(error=kind_of_client_error(error), sample=message_of(error))
             last = last._replace(outcome=outcome)
         self._last = last
-        self._settle()
+        self.settle()
 
-    def _settle(self) -> None:
+    def settle(self) -> None:
         """Record the last request."""
         if self._last is not None:
             self._load.record(self._last)
