@@ -19,8 +19,9 @@ import time
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import aiohttp
+from yarl import URL
 
-from ratelimited_executor.cli.bench.aiohttp_client import kind_of_client_error, send_once
+from ratelimited_executor.cli.bench.aiohttp_client import BoundedBody, kind_of_client_error, send_once
 from ratelimited_executor.cli.bench.cpu import CpuMeter
 from ratelimited_executor.cli.bench.open_load import Live
 from ratelimited_executor.cli.bench.senders import HEAD_BYTES, message_of, outcome_of_status
@@ -40,6 +41,7 @@ __all__ = ["UserLoad", "name_of"]
 _PAUSE_SECONDS: Final = 1.0  # of a user after an exception, so that one that always fails is no busy loop
 _PROBE_SECONDS: Final = 0.01  # between two looks at how late the event loop is
 _END_SECONDS: Final = 5.0  # for the code of users to end once it is cancelled
+_BODY_BYTES_MAX: Final = 16 * 1_048_576  # of a response, decompressed, as each is held as a whole
 _NAMES_MAX: Final = 100  # the histograms of a class take half a megabyte
 _OTHER: Final = "other"
 _NO_REQUEST: Final = "before a request"  # the class of an exception of a user that has sent nothing yet
@@ -66,7 +68,7 @@ class UserLoad:
         seconds: for how long requests are recorded.
         warm_up: seconds before that, in which the users begin one after the other.
         timeout: seconds after which a request is given up.
-        headers: the headers of each request.
+        headers: the headers of each request to the origin of the base URL; no other origin gets them.
 
     Attributes:
         has_stuck_users: True if there are users that went on, though they were cancelled: no event loop can be closed
@@ -86,6 +88,7 @@ class UserLoad:
     ) -> None:
         self._behaviour, self._users, self._warm_up = behaviour, users, warm_up
         self._base_url, self._timeout, self._headers = base_url, timeout, headers
+        self._origin = URL(base_url).origin()
         self._total = warm_up + seconds
         self._classes: dict[str, list[Phase]] = {}
         self._turns: list[int] = []  # requests of each class
@@ -192,8 +195,13 @@ class UserLoad:
         """Send a request, and wait until all of the response is there, or the request is given up."""
         self._in_flight += 1
         try:
+            if request.url.origin() != self._origin:
+                for name, value in self._headers.items():
+                    if request.headers.get(name) == value:
+                        del request.headers[name]
             async with asyncio.timeout(self._timeout):
                 response = await handler(request)
+                response.content = BoundedBody(response.content, _BODY_BYTES_MAX)  # type: ignore[assignment]  # acts as one
                 await response.read()
                 return response
         finally:

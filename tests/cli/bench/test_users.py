@@ -63,6 +63,17 @@ async def by_two(client):
     await asyncio.gather(client.get("/echo/a"), client.get("/echo/b?x=1"))
     await asyncio.sleep(0.05)
 
+async def goes_away(client):
+    await client.get("/away")
+    await asyncio.sleep(0.05)
+
+async def reads_much(client):
+    await client.get("/huge")
+
+async def tells(client):
+    async with client.get("/"):
+        raise ValueError("at http://ada:pencil@host/?token=pencil")
+
 async def cancels(client):
     async with client.get("/"):
         pass
@@ -194,6 +205,8 @@ def test_users_begin_one_after_the_other_in_the_warm_up(place, service, scenario
         ("doubts", "AssertionError", "GET /", "not created"),
         ("breaks", "KeyError", "before a request", "'basket'"),
         ("strays", "status 404", "GET /status/{}", None),
+        ("reads_much", "body too long", "GET /huge", "16,777,216 bytes"),
+        ("tells", "ValueError", "GET /", "http://***@host/?token=***"),
         ("cancels", "CancelledError", "GET /", None),
         ("cancels_itself", "CancelledError", "GET /", None),
         ("leaves", "GeneratorExit", "GET /", None),
@@ -209,6 +222,15 @@ def test_exception_makes_the_last_request_an_error(place, service, scenarios, na
     assert sample is None or sample in figures["samples"][kind]
     assert figures["count"] >= 2
     assert 1 == result.exit_code and f"the most frequent error is '{kind}'" in result.output
+
+
+def test_headers_of_the_command_line_go_to_no_other_origin(place, service, scenarios) -> None:
+    """A redirect may lead anywhere, and a header may hold a secret."""
+    service.seen.clear()
+    _, figures = played(service.url, f"{scenarios}:goes_away", "--header", "X-Test: secret")
+
+    assert {} == figures["errors"]
+    assert {("/echo/away", None)} == {(path, header) for _, path, _, header in service.seen}
 
 
 def test_user_that_is_cancelled_ends_no_other(place, service, scenarios) -> None:
