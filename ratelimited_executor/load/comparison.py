@@ -77,7 +77,8 @@ def compare(before: Measurement, after: Measurement) -> list[Change]:
             change
             for each in one.classes
             if each.name in others
-            for change in _changes_of(each, others[each.name], _SHARES_FEW, prefix=f"{each.name}: ")
+            for raw in _changes_of(each, others[each.name], _SHARES_FEW, prefix=f"{each.name}: ")
+            for change in (_beside_noise_of_others(raw, one, other),)
         ),
     ]
 
@@ -94,11 +95,27 @@ def _beside_noise(change: Change, one: Figures, other: Figures) -> Change:
     """Return a change of a response time with the noise of both sides, unclear if that could explain it."""
     quantile = change.name.removesuffix(" response time")
     if quantile not in _NOISY:
-        return change
+        return _beside_noise_of_others(change, one, other)
     noise = noise_of(one, quantile), noise_of(other, quantile)
     is_within = abs(change.after - change.before) <= math.hypot(*(each or 0.0 for each in noise))
     direction = "unclear" if is_within and change.direction is not None else change.direction
     return replace(change, direction=direction, noise=noise)
+
+
+def _beside_noise_of_others(change: Change, one: Figures, other: Figures) -> Change:
+    """Return a change, unclear if as large a fraction of its response time as p50 or p99 of all moves could explain it."""
+    if change.direction is None or change.unit != "seconds":
+        return change
+    moved = [
+        value
+        * max(
+            (noise_of(figures, name) or 0.0) / (figures.response_times.quantile(share) or 1.0)
+            for name, share in _SHARES_FEW
+        )
+        for value, figures in ((change.before, one), (change.after, other))
+    ]
+    is_within = abs(change.after - change.before) <= math.hypot(*moved)
+    return replace(change, direction="unclear") if is_within else change
 
 
 def _changes_of(

@@ -24,6 +24,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from ratelimited_executor._core.urls import masked_text
 from ratelimited_executor.load.durations import Durations
 from ratelimited_executor.load.figures import ClassFigures, Figures, PhaseFigures, SecondFigures, quantile_of, shorten
 
@@ -377,7 +378,7 @@ class LoadRecorder:
         if error is not None:
             self.error_count += 1
             if sample and error not in self._samples:
-                self._samples[error] = shorten(sample)
+                self._samples[error] = shorten(masked_text(sample))
         rows = self._rows
         rows.responses.append(ended - due)
         rows.services.append(_NEVER if started is None else ended - started)

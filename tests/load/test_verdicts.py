@@ -140,6 +140,21 @@ def test_change_that_good_and_bad_seconds_explain_is_unclear() -> None:
     assert pytest.approx([1.96 * 0.0582 / 40**0.5] * 2, rel=0.01) == list(spells.noise)
 
 
+def test_quantile_without_noise_of_its_own_has_that_of_its_neighbours() -> None:
+    """Seconds that explain a change of p50 and p99 explain it of p90, too, though not of a steady service."""
+
+    def p90(one, other):
+        return next(each.direction for each in compare(one, other) if each.name == "p90 response time")
+
+    def load_of(milliseconds):
+        return measurement_of(figures_of([each / 1000 for each in milliseconds for _ in range(10)]))
+
+    uneven = [100 + 20 * (second % 10) for second in range(40)]
+
+    assert "unclear" == p90(load_of(uneven), load_of([each + 15 for each in uneven]))
+    assert "worse" == p90(load_of([100] * 40), load_of([120] * 40))
+
+
 def test_noise_of_a_short_load_is_not_known() -> None:
     """Four seconds say too little of a fifth, and requests of parts of them nothing."""
     assert noise_of(figures_of([0.1] * 40), "p50") is None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import aiohttp
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ratelimited_executor.load.recording import LoadOutcome
     from ratelimited_executor.load.requests import RequestTemplate
 
-__all__ = ["aiohttp_sender", "kind_of_client_error", "send_once"]
+__all__ = ["BoundedBody", "aiohttp_sender", "kind_of_client_error", "send_once"]
 
 
 def kind_of_client_error(error: BaseException) -> str:
@@ -26,6 +26,8 @@ def kind_of_client_error(error: BaseException) -> str:
         return "tls"
     if isinstance(error, aiohttp.ClientConnectorError):
         return kind_of(error.os_error)
+    if isinstance(error, _TooLongError):
+        return "body too long"
     if isinstance(error, aiohttp.ClientResponseError):
         return "malformed response"
     if isinstance(error, (_BrokenError, aiohttp.ServerDisconnectedError, aiohttp.ClientPayloadError)):
@@ -35,6 +37,36 @@ def kind_of_client_error(error: BaseException) -> str:
 
 class _BrokenError(aiohttp.ClientError):
     """A connection broke during a request; with this error, aiohttp does not send the request a second time."""
+
+
+class _TooLongError(aiohttp.ClientError):
+    """A body is longer than what is read of one."""
+
+
+class BoundedBody:
+    """The body of a response, which is refused if it turns out to be too long.
+
+    Args:
+        reader: reads it.
+        most: the maximum length in bytes, decompressed.
+    """
+
+    def __init__(self, reader: aiohttp.StreamReader, most: int) -> None:
+        self._reader, self._most = reader, most
+
+    async def read(self, count: int = -1) -> bytes:
+        """Return the next bytes, at most ``count``; by default all the rest. Raises an error of aiohttp if it is too long."""
+        if count >= 0:
+            return await self._reader.read(count)
+        body = bytearray()
+        while chunk := await self._reader.readany():
+            body += chunk
+            if len(body) > self._most:
+                raise _TooLongError(f"the body is longer than {self._most:,} bytes")
+        return bytes(body)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._reader, name)
 
 
 async def send_once(request: aiohttp.ClientRequest, send: aiohttp.ClientHandlerType) -> aiohttp.ClientResponse:

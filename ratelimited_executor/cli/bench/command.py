@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import inspect
 import json
+import os
 import random
 import re
+import sys
 import time
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
@@ -203,7 +205,7 @@ class _Bench:
         """Set up, send, report. A signal during the set-up ends it; after the report, former handlers are restored."""
         signals.attach()
         if self._options.scenario is not None:
-            return self._conclude(await self._play_users(self._options.scenario))
+            return await self._conclude_users(self._options.scenario)
         if self._options.processes > 1:
             return await self._spread()
         with cancelled_by(self.stop):
@@ -220,8 +222,21 @@ class _Bench:
             signals.close()
             await entered.__aexit__(None, None, None)
 
-    async def _play_users(self, scenario: str) -> Figures:
-        """Play a load of users; what a context manager yields is what they do."""
+    async def _conclude_users(self, scenario: str) -> ExitStatus:
+        """Play a load of users and report it; end the process here if some of them cannot be ended."""
+        figures, has_stuck_users = await self._play_users(scenario)
+        status = self._conclude(figures)
+        if has_stuck_users:
+            print_line(
+                self._screen, "Users went on though they were cancelled: let CancelledError pass in the scenario."
+            )
+            for stream in (sys.stdout, sys.stderr):
+                stream.flush()
+            os._exit(status)
+        return status
+
+    async def _play_users(self, scenario: str) -> tuple[Figures, bool]:
+        """Play a load of users, and say whether some go on; what a context manager yields is what they do."""
         from ratelimited_executor.cli.bench.users import UserLoad  # noqa: PLC0415  # aiohttp loads here
 
         options = self._options
@@ -243,7 +258,7 @@ class _Bench:
             )
             async with self._shown(load.live, "users"):
                 figures = await load.play(self.stop)
-        return figures
+        return figures, load.has_stuck_users
 
     def _sender(self) -> AbstractAsyncContextManager[RequestSender]:
         timeout = self._options.timeout

@@ -314,6 +314,7 @@ class _Connection(asyncio.BufferedProtocol):
         except HttpParserError as caught:
             error = self._parse_without_identity(data, caught)
             self._is_kept = self._is_kept and error is None
+            data = data[:0]  # it is kept without that line
         if self._request is None:  # nothing was asked: such as that the server has been idle for too long
             self.give_up()
         elif self._is_complete:
@@ -332,11 +333,12 @@ class _Connection(asyncio.BufferedProtocol):
         text, count = _IDENTITY.subn(b"", self._raw + data, count=1)
         if not count:
             return error
-        self._raw, self._parser = b"", _parser_of(self)
+        self._parser = _parser_of(self)
         try:
             self._parser.feed_data(text)
         except HttpParserError as caught:
             return caught
+        self._raw = text
         return None
 
     def eof_received(self) -> None:
@@ -390,7 +392,6 @@ class _Connection(asyncio.BufferedProtocol):
             return
         status = self._parser.get_status_code()
         if status < _FINAL_STATUS and status != _SWITCHING:  # another response follows
-            self._raw = b""
             return
         self._is_complete = True
         self._status = status

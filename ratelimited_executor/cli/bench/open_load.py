@@ -6,7 +6,8 @@ descriptor where the system has one: it is set to the next due time, and what is
 costs two turns of the event loop, one for its start and one for its response.
 
 A request that is due while as many as there are connections are in flight waits here, first come, first served. That
-wait is part of its response time, but not of its service time.
+wait is part of its response time, but not of its service time. Nor is it lateness of the tool, except for the time before
+all connections were in use: a request that was due before then would have had one.
 """
 
 from __future__ import annotations
@@ -139,7 +140,7 @@ class OpenLoad:
         self._meter = CpuMeter()
         self._arrivals = schedule.arrivals()
         self._next = next(self._arrivals, None)  # not due yet, or not started yet
-        self._waiting: deque[Arrival] = deque()  # due, and waiting for a connection
+        self._waiting: deque[tuple[Arrival, float]] = deque()  # due, and waiting for a connection; with our lateness
         self._waker: Waker
         self._in_flight = 0
         self._full_since = 0.0
@@ -238,7 +239,7 @@ class OpenLoad:
             if arrival is None or self._begin + arrival.due > at:
                 break
             if self._in_flight == self._connections:
-                self._waiting.append(arrival)
+                self._waiting.append((arrival, max(0.0, self._full_since - arrival.due)))
             else:
                 now = at - self._begin
                 self._in_flight += 1
@@ -263,7 +264,8 @@ class OpenLoad:
         now = self.now()
         self._recorder.add(request.arrival, request.started, now, outcome, request.lateness)
         if self._waiting:
-            self._send(self._waiting.popleft(), now, 0.0)
+            arrival, lateness = self._waiting.popleft()
+            self._send(arrival, now, lateness)
             return
         if self._in_flight == self._connections:
             self._full_seconds += max(0.0, now - max(self._full_since, self._warm_up))
@@ -291,10 +293,10 @@ class OpenLoad:
         """Start no more requests; those that were due and have not started are errors."""
         self._is_over = True
         while self._next is not None and self._next.due <= now:
-            self._waiting.append(self._next)
+            self._waiting.append((self._next, 0.0))
             self._next = next(self._arrivals, None)
         self._next = None
-        for arrival in self._waiting:
+        for arrival, _ in self._waiting:
             self._recorder.add(arrival, None, now, LoadOutcome(NOT_STARTED))
         self._waiting.clear()
 

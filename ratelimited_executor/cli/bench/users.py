@@ -6,7 +6,7 @@ leave out whoever would have come meanwhile ("coordinated omission"), and no rat
 
 A user has a client of aiohttp for itself, with its own cookies and connections. A middleware of the client measures each
 request, from its start to the end of its body. An exception of the user's code, such as a failed assertion, turns its last
-request into an error.
+request into an error. So does the cancellation of a user by its own code, or whatever else it raises: the others go on.
 
 *Our lateness* is that of the event loop a moment before the request was recorded: answers were read as late as that.
 """
@@ -19,8 +19,9 @@ import time
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import aiohttp
+from yarl import URL
 
-from ratelimited_executor.cli.bench.aiohttp_client import kind_of_client_error, send_once
+from ratelimited_executor.cli.bench.aiohttp_client import BoundedBody, kind_of_client_error, send_once
 from ratelimited_executor.cli.bench.cpu import CpuMeter
 from ratelimited_executor.cli.bench.open_load import Live
 from ratelimited_executor.cli.bench.senders import HEAD_BYTES, message_of, outcome_of_status
@@ -40,6 +41,7 @@ __all__ = ["UserLoad", "name_of"]
 _PAUSE_SECONDS: Final = 1.0  # of a user after an exception, so that one that always fails is no busy loop
 _PROBE_SECONDS: Final = 0.01  # between two looks at how late the event loop is
 _END_SECONDS: Final = 5.0  # for the code of users to end once it is cancelled
+_BODY_BYTES_MAX: Final = 16 * 1_048_576  # of a response, decompressed, as each is held as a whole
 _NAMES_MAX: Final = 100  # the histograms of a class take half a megabyte
 _OTHER: Final = "other"
 _NO_REQUEST: Final = "before a request"  # the class of an exception of a user that has sent nothing yet
@@ -66,7 +68,11 @@ class UserLoad:
         seconds: for how long requests are recorded.
         warm_up: seconds before that, in which the users begin one after the other.
         timeout: seconds after which a request is given up.
-        headers: the headers of each request.
+        headers: the headers of each request to the origin of the base URL; no other origin gets them.
+
+    Attributes:
+        has_stuck_users: True if there are users that went on, though they were cancelled: no event loop can be closed
+            that has them, nor can they be collected.
     """
 
     def __init__(
@@ -82,6 +88,7 @@ class UserLoad:
     ) -> None:
         self._behaviour, self._users, self._warm_up = behaviour, users, warm_up
         self._base_url, self._timeout, self._headers = base_url, timeout, headers
+        self._origin = URL(base_url).origin()
         self._total = warm_up + seconds
         self._classes: dict[str, list[Phase]] = {}
         self._turns: list[int] = []  # requests of each class
@@ -90,6 +97,7 @@ class UserLoad:
         self._in_flight = 0
         self._count = 0
         self._lateness = 0.0  # of the event loop, a moment ago
+        self.has_stuck_users = False
 
     def _phases_of(self, count: int) -> list[Phase]:
         seconds = self._total - self._warm_up
@@ -112,17 +120,23 @@ class UserLoad:
         ordered, insisted = (loop.create_task(event.wait()) for event in (stop.ordered, stop.insisted))
         try:
             await asyncio.wait({ordered, *tasks}, timeout=self._total, return_when=asyncio.FIRST_COMPLETED)
-            end = min(self.now(), self._total)
+            end = min(self.now(), self._total) if ordered.done() else self._total  # a timer may fire early
             for user in users:
                 user.end()
-            waiting = loop.create_task(asyncio.wait(tasks, timeout=self._timeout + _END_SECONDS))
+            drain = self._timeout if self._in_flight else 0.0
+            waiting = loop.create_task(asyncio.wait(tasks, timeout=drain + _END_SECONDS))
             await asyncio.wait({waiting, insisted}, return_when=asyncio.FIRST_COMPLETED)
             for task in tasks:
                 task.cancel()
-            done, _ = await asyncio.wait(tasks, timeout=_END_SECONDS)
+            done, stuck = await asyncio.wait(tasks, timeout=_END_SECONDS)
         finally:
+            for user in users:
+                user.end()
             for each in (probing, ordered, insisted, *tasks):
                 each.cancel()
+        for user in users:
+            user.settle()
+        self.has_stuck_users = bool(stuck)
         for task in done:
             if not task.cancelled():
                 task.result()  # an error of our own
@@ -181,8 +195,13 @@ class UserLoad:
         """Send a request, and wait until all of the response is there, or the request is given up."""
         self._in_flight += 1
         try:
+            if request.url.origin() != self._origin:
+                for name, value in self._headers.items():
+                    if request.headers.get(name) == value:
+                        del request.headers[name]
             async with asyncio.timeout(self._timeout):
                 response = await handler(request)
+                response.content = BoundedBody(response.content, _BODY_BYTES_MAX)  # type: ignore[assignment]  # acts as one
                 await response.read()
                 return response
         finally:
@@ -225,31 +244,38 @@ class _User:
         self._load, self._delay = load, delay
         self._last: Ended | None = None
         self._in_flight = 0
-        self._is_over = False
+        self._over = asyncio.Event()
         self.task = asyncio.get_running_loop().create_task(self._act())
 
     def end(self) -> None:
         """End it, once the requests under way have ended."""
-        self._is_over = True
+        self._over.set()
         if not self._in_flight:
             self.task.cancel()
 
     async def _act(self) -> None:
-        await asyncio.sleep(self._delay)
+        pause = self._delay
         try:
             async with self._load.client(self._send) as client:
-                while not self._is_over:
+                while not self._over.is_set():
                     try:
+                        await asyncio.sleep(pause)  # of 0 too, as it may await nothing itself
+                        pause = 0.0
                         await self._load.behave(client)
-                    except (Exception, SystemExit, KeyboardInterrupt) as error:  # noqa: BLE001  # user code, which may raise anything
+                    except BaseException as error:
+                        if self._over.is_set() and isinstance(error, (asyncio.CancelledError, GeneratorExit)):
+                            raise
+                        while self.task.cancelling():  # by its own code
+                            self.task.uncancel()
                         self._fail(error)
-                        await asyncio.sleep(_PAUSE_SECONDS)
-                    await asyncio.sleep(0)  # also if it has awaited nothing
+                        pause = _PAUSE_SECONDS
         finally:
-            self._settle()
+            self.settle()
 
     async def _send(self, request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType) -> aiohttp.ClientResponse:
-        self._settle()
+        if self._over.is_set():  # nothing is sent after the end, by whatever goes on though it was cancelled
+            await asyncio.Future()
+        self.settle()
         arrival = self._load.arrival(name_of(request.method, request.url.path))
         self._in_flight += 1
         outcome = LoadOutcome("timeout")  # if it is cancelled, by the load or by a time-out of the user's own
@@ -263,22 +289,24 @@ class _User:
             raise
         finally:
             self._in_flight -= 1
-            self._settle()
+            self.settle()
             self._last = Ended(arrival, self._load.now(), outcome)
-            if self._is_over:
+            if self._over.is_set():
                 self.end()
 
     def _fail(self, error: BaseException) -> None:
         """Turn the last request into an error, unless it is one; without a request yet, the error counts as one."""
+        if self._last is None and self._over.is_set():
+            return
         arrival = self._load.arrival(_NO_REQUEST) if self._last is None else self._last.arrival
         last = self._last or Ended(arrival, arrival.due, LoadOutcome())
         if last.outcome.error is None:
             outcome = last.outcome._replace(error=kind_of_client_error(error), sample=message_of(error))
             last = last._replace(outcome=outcome)
         self._last = last
-        self._settle()
+        self.settle()
 
-    def _settle(self) -> None:
+    def settle(self) -> None:
         """Record the last request."""
         if self._last is not None:
             self._load.record(self._last)

@@ -37,6 +37,13 @@ class Service:
         await self.is_over.wait()
         return web.Response()
 
+    async def away(self, request: web.Request) -> web.Response:
+        """Redirect to another origin, which is the same service by another name of the host."""
+        raise web.HTTPFound(f"http://localhost:{request.url.port}/echo/away")
+
+    async def huge(self, request: web.Request) -> web.Response:
+        return web.Response(body=bytes(20_000_000))
+
     async def cut(self, request: web.Request) -> web.StreamResponse:
         self.seen.append((request.method, request.path_qs, "", None))
         request.transport.abort()
@@ -85,6 +92,8 @@ def served() -> Iterator[Service]:
         app.router.add_get("/", service.ok)
         app.router.add_get("/status/{status}", service.status)
         app.router.add_get("/slow", service.slow)
+        app.router.add_get("/away", service.away)
+        app.router.add_get("/huge", service.huge)
         app.router.add_route("*", "/cut", service.cut)
         app.router.add_route("*", "/picky", service.picky)
         app.router.add_route("*", "/echo/{rest:.*}", service.echo)

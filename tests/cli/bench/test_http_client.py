@@ -199,9 +199,11 @@ async def test_response_of_an_unusual_server_is_read(answer, then, connections) 
         ([b"HTTP/1.1 200 OK\r\nX: " + 2_000_000 * b"a"], "keep", "malformed response"),
         ([b"HTTP/1.1 200 OK\r\nX: " + 70_000 * b"a" + b"\r\nContent-Length: 9\r\n\r\nok"], "close", "connection broken"),
         ([b"HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip, chunked\r\n\r\n9\r\nok"], "close", "connection broken"),
+        ([b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n", b"Transfer-Encoding: identity\r\nX: y\r\n\r\nok"], "close", "connection broken"),
+        ([50_000 * b"HTTP/1.1 100 Continue\r\n\r\n"], "keep", "malformed response"),
         ([b"HTTP/1.1 200 OK\r\nTransfer-Encoding: identity\r\nContent-Length: two\r\n\r\n"], "keep", "malformed response"),
     ],
-    ids=["endless head", "long line", "last chunk missing", "no number"],
+    ids=["endless head", "long line", "last chunk missing", "identity later than the length", "endless interim", "no number"],
 )  # fmt: skip
 async def test_response_of_an_unusual_server_may_be_broken(answer, then, kind) -> None:
     """What is read leniently is no answer if its end is missing, and a head may have a megabyte."""

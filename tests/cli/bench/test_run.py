@@ -14,6 +14,7 @@ from ratelimited_executor.load.arrivals import Arrival, Phase, Schedule
 from ratelimited_executor.load.figures import Figures
 from ratelimited_executor.load.merging import merge
 from ratelimited_executor.load.recording import NOT_STARTED, LoadOutcome
+from ratelimited_executor.load.verdicts import why_tool_was_limit
 
 
 def load(send, *phases: Phase, draws=None, rank: int = 0, participants: int = 1, **more) -> OpenLoad:
@@ -91,6 +92,25 @@ async def test_busy_loop_is_our_own_lateness(virtual_loop, virtual_clock) -> Non
     figures = await load(send, constant(10, 4)).play(Stop())
 
     assert pytest.approx(0.4, abs=0.02) == figures.lateness.most
+
+
+@pytest.mark.parametrize("connections", [2, 100])
+async def test_pause_of_the_tool_is_its_lateness_however_few_connections(
+    virtual_loop, virtual_clock, connections
+) -> None:
+    """Requests that were due in the pause would have had a connection, and wait for one only since its end."""
+    service = Service()
+
+    async def send(arrival: Arrival) -> LoadOutcome:
+        if arrival.number == 100:
+            virtual_clock.block(1)
+        return await service(arrival)
+
+    figures = await load(send, constant(100, 4), connections=connections).play(Stop())
+
+    assert pytest.approx(1, abs=0.02) == figures.lateness.most
+    assert 90 <= figures.lateness.count_above(0.005) <= 101
+    assert why_tool_was_limit(figures) is not None
 
 
 async def test_warm_up_is_sent_and_not_recorded(virtual_loop) -> None:

@@ -63,6 +63,55 @@ async def by_two(client):
     await asyncio.gather(client.get("/echo/a"), client.get("/echo/b?x=1"))
     await asyncio.sleep(0.05)
 
+async def goes_away(client):
+    await client.get("/away")
+    await asyncio.sleep(0.05)
+
+async def reads_much(client):
+    await client.get("/huge")
+
+async def tells(client):
+    async with client.get("/"):
+        raise ValueError("at http://ada:pencil@host/?token=pencil")
+
+async def cancels(client):
+    async with client.get("/"):
+        pass
+    raise asyncio.CancelledError
+
+async def cancels_itself(client):
+    async with client.get("/"):
+        pass
+    asyncio.current_task().cancel()
+
+async def leaves(client):
+    async with client.get("/"):
+        pass
+    raise GeneratorExit
+
+class Odd(BaseException):
+    pass
+
+async def raises_odd(client):
+    async with client.get("/"):
+        pass
+    raise Odd("odd")
+
+async def one_cancels(client):
+    users.append(client)
+    if client is users[0]:
+        raise asyncio.CancelledError
+    async with client.get("/"):
+        await asyncio.sleep(0.02)
+
+async def swallows(client):
+    while True:
+        try:
+            async with client.get("/echo/swallows"):
+                await asyncio.sleep(0.05)
+        except BaseException:
+            pass
+
 @asynccontextmanager
 async def prepared():
     users.append("set up")
@@ -156,6 +205,12 @@ def test_users_begin_one_after_the_other_in_the_warm_up(place, service, scenario
         ("doubts", "AssertionError", "GET /", "not created"),
         ("breaks", "KeyError", "before a request", "'basket'"),
         ("strays", "status 404", "GET /status/{}", None),
+        ("reads_much", "body too long", "GET /huge", "16,777,216 bytes"),
+        ("tells", "ValueError", "GET /", "http://***@host/?token=***"),
+        ("cancels", "CancelledError", "GET /", None),
+        ("cancels_itself", "CancelledError", "GET /", None),
+        ("leaves", "GeneratorExit", "GET /", None),
+        ("raises_odd", "Odd", "GET /", "odd"),
     ],
 )
 def test_exception_makes_the_last_request_an_error(place, service, scenarios, name, kind, where, sample) -> None:
@@ -167,6 +222,39 @@ def test_exception_makes_the_last_request_an_error(place, service, scenarios, na
     assert sample is None or sample in figures["samples"][kind]
     assert figures["count"] >= 2
     assert 1 == result.exit_code and f"the most frequent error is '{kind}'" in result.output
+
+
+def test_headers_of_the_command_line_go_to_no_other_origin(place, service, scenarios) -> None:
+    """A redirect may lead anywhere, and a header may hold a secret."""
+    service.seen.clear()
+    _, figures = played(service.url, f"{scenarios}:goes_away", "--header", "X-Test: secret")
+
+    assert {} == figures["errors"]
+    assert {("/echo/away", None)} == {(path, header) for _, path, _, header in service.seen}
+
+
+def test_user_that_is_cancelled_ends_no_other(place, service, scenarios) -> None:
+    """The load of the others goes on for its time."""
+    _, figures = played(service.url, f"{scenarios}:one_cancels", users=2)
+
+    assert {"CancelledError": 1} == figures["errors"]
+    assert counts(figures)["GET /"][0] > 3
+    assert 0.5 == figures["seconds"]
+
+
+def test_user_that_swallows_its_cancellation_sends_nothing_after_the_end(place, service, scenarios) -> None:
+    """The process ends, and what was sent is what was recorded."""
+    service.seen.clear()
+    result = subprocess.run(
+        [sys.executable, "-m", "ratelimited_executor", "bench", f"{service.url}/", "--scenario", f"{scenarios}:swallows",
+         "--users", "2", "--for", "500ms", "--json", "out.json", "--quiet"],
+        cwd=place.path, capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    figures = json.loads(place.text("out.json"))["figures"]
+
+    assert 0 == result.returncode, result.stderr
+    assert "Users went on though they were cancelled" in result.stderr
+    assert len(service.seen) == figures["count"] <= 2 * 12
 
 
 def test_refused_connections_are_counted_once(place, scenarios) -> None:
