@@ -23,15 +23,7 @@ if TYPE_CHECKING:
     from ratelimited_executor.simulation.population import Member, Population
     from ratelimited_executor.simulation.waits import Waits
 
-__all__ = [
-    "NOT_RECORDED",
-    "RECORDED",
-    "AsRecorded",
-    "Job",
-    "JobFailedError",
-    "distribution_of",
-    "failures_of",
-]
+__all__ = ["NOT_RECORDED", "RECORDED", "AsRecorded", "Job", "JobFailedError", "distribution_of", "failures_of"]
 
 
 RECORDED: Final = "recorded"

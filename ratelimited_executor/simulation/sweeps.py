@@ -272,9 +272,10 @@ class Sweep:
             numbers = {value: float(part[1]) for value, part in zip(values, parts, strict=True) if part is not None}
             units = {part[2] for part in parts if part is not None}
             if 1 < len(numbers) == len(values) and len(units) == 1:
+                least, largest = min(numbers.values()), max(numbers.values())
                 number = numbers[chosen.settings[name]]
-                if number in (min(numbers.values()), max(numbers.values())):
-                    found[name] = "least" if number == min(numbers.values()) else "largest"
+                if number in (least, largest):
+                    found[name] = "least" if number == least else "largest"
         return found
 
     @property

@@ -98,7 +98,9 @@ def test_full_executor_is_said_to_be_so_unless_tasks_fail():
 def test_each_authority_has_its_words():
     """The kinds of peers that have an authority are those that the pages name."""
     kinds = {each.__name__ for each in (FilePeers, PostgresPeers, RedisPeers)}
-    ours = {each.__name__ for each in FleetPeers.__subclasses__() if each.__module__.startswith("ratelimited_executor.")}
+    ours = {
+        each.__name__ for each in FleetPeers.__subclasses__() if each.__module__.startswith("ratelimited_executor.")
+    }
     assert set(views._AUTHORITIES) == kinds == ours
 
 

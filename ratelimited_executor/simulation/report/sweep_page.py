@@ -202,17 +202,13 @@ def _answer_of(found: Sweep) -> str:
     what = "The cheapest configuration" if found.has_cost else "The first configuration"
     return (
         f"{what} that keeps every objective in all of its {len(chosen.runs)} runs: {chosen}{cost}, "
-        f"{found.figure} {interval_text(found.figure, chosen.estimate(found.figure))}.{_edges(found)}"
+        f"{found.figure} {interval_text(found.figure, chosen.estimate(found.figure))}.{_edges(found, chosen)}"
     )
 
 
-def _edges(found: Sweep) -> str:
+def _edges(found: Sweep, chosen: Configuration) -> str:
     """Return a warning if the answer is at the edge of what was tried; empty if it is not."""
-    edges = [
-        f"{name}={found.cheapest.settings[name]} is the {which}"
-        for name, which in found.edges.items()
-        if found.cheapest
-    ]
+    edges = [f"{name}={chosen.settings[name]} is the {which}" for name, which in found.edges.items()]
     return f" Beyond what was tried there may be a better one: {', '.join(edges)}." if edges else ""
 
 

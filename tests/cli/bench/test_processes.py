@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
@@ -186,11 +187,10 @@ def test_snapshots_of_shares_add_up() -> None:
         errors=1,
         recent=Recent(p50=0.1, p99=0.5, counts=(1, 2)),
     )
-    other = Live(
+    other = replace(
+        one,
         is_warm_up=True,
         seconds=2,
-        total=9,
-        rate=5,
         in_flight=2,
         waiting=4,
         ended=2,
@@ -198,10 +198,8 @@ def test_snapshots_of_shares_add_up() -> None:
         recent=Recent(p50=0.2, p99=0.3, counts=(0, 2)),
     )
 
-    assert Live(
-        is_warm_up=True,
-        seconds=2,
-        total=9,
+    assert replace(
+        other,
         rate=10,
         in_flight=3,
         waiting=4,
