@@ -82,9 +82,9 @@ def begin(
     resource.note(at, START, process, 0, number, cost, key, fence, at, late)
 
 
-def end(resource: Resource, number: int, at: float, *, process: int = 1) -> None:
-    """Note the end of a task."""
-    resource.note(at, LEAVE, process, 0, number, 0, 0, 0, at, 0.0)
+def end(resource: Resource, number: int, at: float, *, process: int = 1, late: float = 0.0) -> None:
+    """Note the end of a task, so long after its work should have ended."""
+    resource.note(at, LEAVE, process, 0, number, 0, 0, 0, at, late)
 
 
 def test_one_start_more_than_a_rate_allows_is_found(resource: Resource) -> None:
@@ -120,6 +120,17 @@ def test_burst_that_is_too_large_is_found(resource: Resource) -> None:
     assert not law.look(resource, 0).is_broken
     begin(resource, 5, 10.25)
     assert law.look(resource, 0).is_broken
+
+
+def test_holder_that_was_held_up_is_none_too_many(resource: Resource) -> None:
+    """A holder whose process was held up is out of the resource when its work should have ended, and not before."""
+    law = AtOnce("1 at once", 1)
+    begin(resource, 1, 10.0)
+    end(resource, 1, 10.5, late=0.25)
+    begin(resource, 2, 10.3)
+    assert 1 == law.look(resource, 0).most
+    begin(resource, 3, 10.2)
+    assert 2 == law.look(resource, 0).most
 
 
 def test_holders_are_counted_until_they_end_or_their_process_does(resource: Resource) -> None:

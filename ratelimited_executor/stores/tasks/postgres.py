@@ -32,6 +32,7 @@ from ratelimited_executor.stores.tasks.postgres_connections import (
     blocking_transaction,
     errors_of,
     own,
+    taken,
     transaction,
 )
 from ratelimited_executor.stores.tasks.sql import Caller, SQLStore
@@ -248,7 +249,7 @@ class PostgresStore(SQLStore, TaskStore):
             is_connected = is_committing = False
             with self._translated():
                 try:
-                    async with pool.connection() as connection:
+                    async with taken(pool) as connection:
                         is_connected = True
                         async with _replaced_if_read_only(driver, connection), connection.transaction():
                             result = await self._play(own(connection), program)
@@ -307,7 +308,7 @@ class PostgresStore(SQLStore, TaskStore):
             payload = f", '{_CANCELLED}'" if self._is_telling_cancel else ""
             self._is_telling_cancel = False
         with contextlib.suppress(StoreUnavailableError), self._translated():  # they poll as well
-            async with pool.connection() as connection:
+            async with taken(pool) as connection:
                 await connection.execute(f"notify {_CHANNEL}{payload}")
 
     async def _listen(self) -> None:

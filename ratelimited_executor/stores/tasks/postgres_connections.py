@@ -5,13 +5,15 @@ Statements have $1, $2, ... as placeholders, whatever the driver. Libraries that
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import sys
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any, Final, TypeAlias
 
-__all__ = ["FAILED", "Runs", "blocking_transaction", "errors_of", "own", "transaction"]
+__all__ = ["FAILED", "Runs", "blocking_transaction", "errors_of", "own", "taken", "transaction"]
 
 Runs: TypeAlias = Callable[[str, Sequence[Any]], Awaitable[list[tuple[Any, ...]]]]
 """Runs a statement once for each of some arguments, all in one round trip, and returns the rows."""
@@ -19,6 +21,22 @@ Runs: TypeAlias = Callable[[str, Sequence[Any]], Awaitable[list[tuple[Any, ...]]
 FAILED: Final = "25P02"  # in_failed_sql_transaction
 _FIRST: Final = "select 1"  # begins the transaction that SQLAlchemy has only noted
 _NOT_OPEN: Final = "connection must have an open transaction: put within its transaction block"
+
+
+@asynccontextmanager
+async def taken(pool: Any) -> AsyncIterator[Any]:
+    """Take a connection of a pool, unless the task was cancelled meanwhile.
+
+    The pool waits by ``asyncio.wait_for()``, which loses a cancellation that comes together with the connection, up to
+    Python 3.11.
+    """
+    task = asyncio.current_task()
+    assert task is not None
+    before = task.cancelling()
+    async with pool.connection() as connection:
+        if task.cancelling() > before:
+            raise asyncio.CancelledError
+        yield connection
 
 
 def own(connection: Any) -> Runs:

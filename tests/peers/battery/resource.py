@@ -1,7 +1,8 @@
 """The resource that a group shares: it counts each start by datagram, at the time at which the kernel received it.
 
-Tasks report their start in their first statement, together with the time since the decision to start them. If there are
-more busy processes than cores, a process may be delayed in between, and no limiter in the process can see that.
+Tasks report their start in their first statement, together with the time since the decision to start them, and their end
+together with the time since their work should have ended. If there are more busy processes than cores, a process may be
+delayed in between, and no limiter in the process can see that.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from typing import Any, NamedTuple
 from bench.shared.counter import TimedSocket
 
 START, LEAVE, READY = range(3)  # kinds of messages
-# Kind, process, family, number of the task, cost, key, fence, monotonic time, seconds since the decision.
+# Kind, process, family, number of the task, cost, key, fence, monotonic time, seconds since the decision or the end due.
 MESSAGE = struct.Struct("!BHBIIIQdd")
 EFFECT = 0.005  # seconds from a decision to the first statement that limits allow for
 
@@ -92,11 +93,11 @@ class Resource:
                 self.note(received[0] - self._ahead, *MESSAGE.unpack(received[1]))
 
     def note(self, arrived: float, kind: int, process: int, family: int, number: int, *rest: Any) -> None:
-        """Note a message: the rest is cost, key, fence, monotonic time, and seconds since the decision."""
+        """Note a message: the rest is cost, key, fence, monotonic time, and seconds since the decision or the end due."""
         if kind == START:
             self._starts[family].append((arrived, (process, number, *rest)))
         elif kind == LEAVE:
-            self._leaves[process, family, number] = arrived
+            self._leaves[process, family, number] = arrived - max(0.0, rest[-1] - EFFECT)
         else:
             self.ready.add(process)
 

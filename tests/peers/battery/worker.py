@@ -111,12 +111,19 @@ class Member:
         """Run a task with a body, which settles its tokens after its work."""
         handle = self.begin(family, number, cost, key)
         try:
-            await asyncio.sleep(self.families[family]["work"])
+            await self.live(family, number)
             if self.families[family]["tokens"]:
                 handle.settle({"tokens": cost})
         finally:
-            self.tell(LEAVE, family, number)
             self.submit(family)
+
+    async def live(self, family: int, number: int) -> None:
+        """Spend the time of a body, and tell the resource of its end."""
+        end = time.monotonic() + self.families[family]["work"]
+        try:
+            await asyncio.sleep(end - time.monotonic())
+        finally:
+            self.tell(LEAVE, family, number, late=max(0.0, time.monotonic() - end))
 
     def submit(self, family: int) -> None:
         """Submit a task."""
@@ -152,10 +159,7 @@ class Member:
             try:
                 async with self.pools[family].hold() as slot:
                     self.tell(START, family, number, fence=slot.fence)
-                    try:
-                        await asyncio.sleep(self.families[family]["work"])
-                    finally:
-                        self.tell(LEAVE, family, number)
+                    await self.live(family, number)
             except SlotLostError:
                 pass
 

@@ -13,6 +13,7 @@ if sys.platform == "win32":
 import hypothesis
 import psycopg
 from hypothesis import example, given
+from psycopg_pool.pool_async import WaitingClient
 
 from ratelimited_executor.exceptions import StoreUnavailableError
 from ratelimited_executor._core.durable.tasks import (
@@ -201,6 +202,30 @@ async def test_transaction_of_the_user_that_changes_a_task_holds_up_no_runner(op
             assert [Duplicate("x", False)] == await waiting
         [row] = await store.rows()
         assert body == row.body
+
+
+async def test_cancellation_that_comes_with_a_connection_is_not_lost(opened, monkeypatch):
+    """A call that is cancelled just when the pool gives it a connection is cancelled, and gives the connection back."""
+    store = await opened()
+    busy = [await store._pool.getconn() for _ in range(store._pool.max_size)]
+    call = asyncio.ensure_future(store.put([task("x")]))
+    while not store._pool._waiting:
+        await asyncio.sleep(0.01)
+    give = WaitingClient.set
+
+    async def give_and_cancel(client, connection):
+        is_taken = await give(client, connection)
+        call.cancel()
+        return is_taken
+
+    with monkeypatch.context() as patch:
+        patch.setattr(WaitingClient, "set", give_and_cancel)
+        for connection in busy:
+            await store._pool.putconn(connection)
+        with pytest.raises(asyncio.CancelledError):
+            await call
+    async with asyncio.timeout(60):
+        assert len(busy) == len([await store._pool.getconn() for _ in busy])
 
 
 async def test_closing_that_is_cancelled_leaves_nothing_open(opened):
