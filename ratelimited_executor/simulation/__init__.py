@@ -25,6 +25,7 @@ from ratelimited_executor.simulation.recordings import (
     Recording,
     read_access_log,
     read_csv,
+    read_parquet,
     read_recording,
     read_results,
 )
@@ -92,6 +93,7 @@ __all__ = [
     "load_toml",
     "read_access_log",
     "read_csv",
+    "read_parquet",
     "read_recording",
     "read_results",
     "simulate",

@@ -1,4 +1,6 @@
-"""Recorded arrivals, read from the access log of a web server, from a CSV file, or from the results of a bulk run.
+"""Recorded arrivals, read from the access log of a web server, from a table, or from the results of a bulk run.
+
+A table is a CSV file or a Parquet file.
 
 A simulation of a log with a tenth of its lines missing would say nothing about the service. So a few unreadable lines
 are counted, and more are an error that names the first one.
@@ -26,13 +28,15 @@ from sys import intern
 from typing import TYPE_CHECKING, Final, Literal
 
 from ratelimited_executor.simulation.limits import RECORD_CHARS_MAX, RECORDED_MAX
+from ratelimited_executor.simulation.parquet import PARQUET_MAGIC, ParquetTable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from io import BufferedReader
     from os import PathLike
-    from typing import TextIO
+    from typing import Any, TextIO
 
-__all__ = ["Recording", "read_access_log", "read_csv", "read_recording", "read_results"]
+__all__ = ["Recording", "read_access_log", "read_csv", "read_parquet", "read_recording", "read_results"]
 
 # More unreadable lines than both of these are an error.
 _SKIPPED_MAX: Final = 10
@@ -143,7 +147,7 @@ def read_access_log(
                 continue
             seconds.append(second)
             if took is not None:
-                durations.append(_duration(path, number, "path", float(took) * scale))
+                durations.append(_duration(tally, number, "path", float(took) * scale))
             if field_of_key:
                 keys.append(intern(match[field_of_key]))
     tally.finish(len(seconds))
@@ -184,40 +188,48 @@ def read_csv(
             not finite; if the compressed data is damaged.
     """
     wanted = {"time": time, "key": key, "duration": duration}
-    parse = _time_parser(time_format)
-    moments: list[float] = []
-    keys: list[str] = []
-    durations = array("d")
-    what = "ISO 8601 or seconds since the epoch" if time_format is None else f"the format {time_format!r}"
-    expected = f"a time in column {time!r} ({what})" + (f", seconds in column {duration!r}" if duration else "")
-    tally = _Tally(str(path), expected)
+    tally = _Tally(str(path), _row_expected(wanted, time_format))
     with _open_text(path) as file:
-        delimiter, columns = _find_columns(path, file, wanted)
-        for number, row in _iterate_rows(path, file, delimiter, tally):
-            try:
-                moment = parse(row[columns["time"]])
-                took = float(row[columns["duration"]]) if duration is not None else 0.0
-                who = row[columns["key"]] if key is not None else ""
-            except (ValueError, IndexError, OverflowError):
-                tally.skip(number, ",".join(row))
-                continue
-            if not -_EPOCH_MAX < moment < _EPOCH_MAX:
-                raise ValueError(
-                    f"{path}: time must name a column of finite times, in seconds since the epoch or ISO 8601, got "
-                    f"{row[columns['time']]!r} in line {number}: divide milliseconds by 1000, remove the line, or "
-                    "give another column"
-                )
-            moments.append(moment)
-            if duration is not None:
-                durations.append(_duration(path, number, "duration", took))
-            if key is not None:
-                keys.append(intern(who))
-    tally.finish(len(moments))
-    base = min(moments)
-    offsets = [moment - base for moment in moments]
-    return _arrange(
-        base, offsets, keys if key is not None else None, durations if duration is not None else None, tally.skipped
-    )
+        delimiter, places = _find_columns(path, file, wanted)
+        rows = _iterate_rows(path, file, delimiter, tally)
+        return _read_rows(rows, places, _time_parser(time_format), tally)
+
+
+def read_parquet(
+    path: str | PathLike[str],
+    *,
+    time: str,
+    key: str | None = None,
+    duration: str | None = None,
+    time_format: str | None = None,
+) -> Recording:
+    """Read arrivals from a Parquet file, by the package ``pyarrow``.
+
+    Args:
+        path: the file; one file, not a directory of them.
+        time: the column of arrival times: timestamps of any unit or dates, in UTC if they have no time zone; or numbers or
+            texts as for :func:`read_csv`.
+        key: the column of keys, such as clients, of which the text is taken; None for none.
+        duration: the column of durations: of the type duration, or numbers or texts, in seconds; None for none.
+        time_format: the format of times that are texts, as for :func:`read_csv`.
+
+    Returns:
+        The arrivals in order of their times. Rows may be in any order.
+
+    Raises:
+        ModuleNotFoundError: without the extra ``parquet``.
+        OSError: if the file cannot be opened or read.
+        ValueError: as for :func:`read_csv`; if the file is not a whole Parquet file; if a column has a type that cannot be
+            read as what it is to be.
+    """
+    wanted = {"time": time, "key": key, "duration": duration}
+    tally = _Tally(str(path), _row_expected(wanted, time_format), unit="row")
+    with _open_regular(path) as file:
+        table = ParquetTable(path, file)
+        places = _places(path, table.names, wanted)
+        rows = table.rows(places, has_format=time_format is not None)
+        order = {argument: place for place, argument in enumerate(places)}
+        return _read_rows(enumerate(rows, start=1), order, _time_parser(time_format), tally)
 
 
 def read_results(path: str | PathLike[str]) -> Recording:
@@ -248,48 +260,47 @@ def read_results(path: str | PathLike[str]) -> Recording:
                 tally.skip(number, line)
                 continue
             moments.append(moment)
-            durations.append(_duration(path, number, "path", took))
+            durations.append(_duration(tally, number, "path", took))
     tally.finish(len(moments))
     base = min(moments)
     return _arrange(base, [moment - base for moment in moments], None, durations, tally.skipped)
 
 
 def read_recording(path: str | PathLike[str], **columns: str | None) -> Recording:
-    """Read an access log, a CSV file or the results of a bulk run, recognized by the suffix, or else by the first line.
+    """Read an access log, a table or the results of a bulk run, recognized by the suffix, or else by how the file begins.
 
     Args:
-        path: the file: ``.csv``, ``.log`` or ``.jsonl``, optionally with ``.gz``. A file with another suffix is an access
-            log if its first line is one of an access log.
-        columns: ``time``, ``key``, ``duration`` and ``time_format`` as for :func:`read_csv`. A CSV file needs ``time``;
-            an access log takes none of them. None is the same as omitting an argument.
+        path: the file: ``.csv``, ``.log`` or ``.jsonl``, optionally with ``.gz``, or ``.parquet``. A file with another suffix
+            is a Parquet file if it begins as one, and an access log if its first line is one of an access log.
+        columns: ``time``, ``key``, ``duration`` and ``time_format`` as for :func:`read_csv`. A table needs ``time``; an
+            access log takes none of them. None is the same as omitting an argument.
 
     Raises:
+        ModuleNotFoundError: if the file is a Parquet file, and the extra ``parquet`` is not installed.
         OSError: as for :func:`read_access_log`.
         TypeError: if an argument is unknown.
-        ValueError: as for :func:`read_access_log` and :func:`read_csv`; if ``time`` is missing for a CSV file, or
-            columns are given for an access log.
+        ValueError: as for :func:`read_access_log`, :func:`read_csv` and :func:`read_parquet`; if ``time`` is missing for a
+            table, or columns are given for an access log.
     """
     if unknown := columns.keys() - {"time", "key", "duration", "time_format"}:
         raise TypeError(f"columns must be time, key, duration or time_format, got {', '.join(sorted(unknown))}")
     given = {name: column for name, column in columns.items() if column is not None}
-    is_results = _suffix(path) == ".jsonl"
-    if is_results or _is_access_log(path):
+    kind = _kind_of(path)
+    if kind == "log" or kind == "results":  # noqa: PLR1714  # a type checker knows what is left
         if given:
-            what = "the results of a run" if is_results else "an access log"
+            what = "the results of a run" if kind == "results" else "an access log"
             raise ValueError(
                 f"{path}: {', '.join(sorted(given))} must not be given, since the file is {what}, which has no "
                 "columns: leave it out, or use read_csv if the file is a CSV file"
             )
-        return read_results(path) if is_results else read_access_log(path)
+        return read_results(path) if kind == "results" else read_access_log(path)
     time = given.pop("time", None)
     if time is None:
-        with _open_text(path) as file:
-            names = _show(_split_header(file.readline(RECORD_CHARS_MAX), ","))
         raise ValueError(
             f"{path}: time must name the column of the times, since the file is not an access log: one of "
-            f"{names or 'none, as its first line is blank'}"
+            f"{_show(_names_in(path, kind)) or 'none, as its first line is blank'}"
         )
-    return read_csv(path, time=time, **given)
+    return (read_parquet if kind == "parquet" else read_csv)(path, time=time, **given)
 
 
 @dataclass(slots=True)
@@ -299,12 +310,14 @@ class _Tally:
     Attributes:
         path: the path of the file, for the message.
         expected: the expected form of a line.
+        unit: what the file consists of: lines or rows.
         skipped: the number of unreadable lines.
         first: the number and the text of the first one.
     """
 
     path: str
     expected: str
+    unit: str = "line"
     skipped: int = 0
     first: tuple[int, str] = field(default=(0, ""))
 
@@ -325,21 +338,26 @@ class _Tally:
             return
         number, line = self.first
         raise ValueError(
-            f"{self.path}: path must name a file of which at most 1 % of the lines cannot be read, got {self.skipped} "
-            f"of {read + self.skipped}: the first is line {number}, {line!r}; expected is {self.expected}. "
-            "Correct or remove the lines"
+            f"{self.path}: path must name a file of which at most 1 % of the {self.unit}s cannot be read, got "
+            f"{self.skipped} of {read + self.skipped}: the first is {self.unit} {number}, {line!r}; expected is "
+            f"{self.expected}. Correct or remove the {self.unit}s"
         )
 
 
-@contextmanager
-def _open_text(path: str | PathLike[str]) -> Iterator[TextIO]:
-    """Open a text file, through gzip if it begins with the gzip signature."""
+def _open_regular(path: str | PathLike[str]) -> BufferedReader:
+    """Open a file that can be read more than once."""
     mode = Path(path).stat().st_mode
     if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):  # for a directory, open() raises a clear error
         raise ValueError(
             f"{path}: path must name a regular file, because it is read more than once, and to its end: copy its content to one"
         )
-    with Path(path).open("rb") as raw:
+    return Path(path).open("rb")
+
+
+@contextmanager
+def _open_text(path: str | PathLike[str]) -> Iterator[TextIO]:
+    """Open a text file, through gzip if it begins with the gzip signature."""
+    with _open_regular(path) as raw:
         stream = gzip.GzipFile(fileobj=raw) if raw.peek(2)[:2] == _GZIP_MAGIC else raw
         with io.TextIOWrapper(stream, encoding="utf-8-sig", errors="replace", newline="\n") as text:
             try:
@@ -415,10 +433,15 @@ def _find_columns(path: str | PathLike[str], file: TextIO, wanted: dict[str, str
             sniffed = csv.Sniffer().sniff(sample, delimiters=";\t|").delimiter
             if wanted["time"] in _split_header(head, sniffed):
                 names, delimiter = _split_header(head, sniffed), sniffed
+    return delimiter, _places(path, names, wanted)
+
+
+def _places(path: str | PathLike[str], names: list[str], wanted: dict[str, str | None]) -> dict[str, int]:
+    """Return the index of the column of each argument that names one."""
     for argument, name in wanted.items():
         if name is not None and name not in names:
             raise ValueError(f"{path}: {argument} must name a column, one of {_show(names)}, got {name!r}")
-    return delimiter, {argument: names.index(name) for argument, name in wanted.items() if name is not None}
+    return {argument: names.index(name) for argument, name in wanted.items() if name is not None}
 
 
 def _split_header(line: str, delimiter: str) -> list[str]:
@@ -450,25 +473,89 @@ def _iterate_rows(
         yield 1 + rows.line_num, row
 
 
+def _row_expected(wanted: dict[str, str | None], time_format: str | None) -> str:
+    """Say what a row of a table must have."""
+    what = "ISO 8601 or seconds since the epoch" if time_format is None else f"the format {time_format!r}"
+    seconds = f", seconds in column {wanted['duration']!r}" if wanted["duration"] else ""
+    return f"a time in column {wanted['time']!r} ({what}){seconds}"
+
+
+def _read_rows(
+    rows: Iterable[tuple[int, Sequence[Any]]], places: Mapping[str, int], parse: Callable[[Any], float], tally: _Tally
+) -> Recording:
+    """Read the arrivals of a table.
+
+    Args:
+        rows: the number and the values of each row: texts, numbers, or None.
+        places: the index of the value of each argument: ``time``, and perhaps ``key`` and ``duration``.
+        parse: returns the seconds since the epoch of a time.
+        tally: counts the rows that cannot be read.
+    """
+    time, key, duration = places["time"], places.get("key"), places.get("duration")
+    moments: list[float] = []
+    keys: list[str] = []
+    durations = array("d")
+    for number, row in rows:
+        try:
+            moment = parse(row[time])
+            took = 0.0 if duration is None else float(row[duration])
+            who = "" if key is None else row[key]
+        except (ValueError, IndexError, OverflowError, TypeError):
+            tally.skip(number, ",".join("" if each is None else str(each) for each in row))
+            continue
+        if not -_EPOCH_MAX < moment < _EPOCH_MAX:
+            raise ValueError(
+                f"{tally.path}: time must name a column of finite times, in seconds since the epoch or ISO 8601, got "
+                f"{row[time]!r} in {tally.unit} {number}: divide milliseconds by 1000, remove the {tally.unit}, or "
+                "give another column"
+            )
+        moments.append(moment)
+        if duration is not None:
+            durations.append(_duration(tally, number, "duration", took))
+        if key is not None:
+            keys.append(intern(who))
+    tally.finish(len(moments))
+    base = min(moments)
+    offsets = [moment - base for moment in moments]
+    return _arrange(
+        base, offsets, keys if key is not None else None, durations if duration is not None else None, tally.skipped
+    )
+
+
 def _suffix(path: str | PathLike[str]) -> str:
     """Return the suffix of a name in lower case, without that of a compression."""
     name = Path(path)
     return (name.with_suffix("") if name.suffix == ".gz" else name).suffix.lower()
 
 
-def _is_access_log(path: str | PathLike[str]) -> bool:
-    suffix = _suffix(path)
-    if suffix in (".csv", ".log"):
-        return suffix == ".log"
+def _kind_of(path: str | PathLike[str]) -> Literal["csv", "log", "parquet", "results"]:
+    """Return what a file is, by its suffix, or else by how it begins."""
+    known: dict[str, Literal["csv", "log", "parquet", "results"]] = {
+        ".csv": "csv", ".jsonl": "results", ".log": "log", ".parquet": "parquet"
+    }  # fmt: skip
+    if kind := known.get(_suffix(path)):
+        return kind
+    with _open_regular(path) as raw:
+        if raw.read(len(PARQUET_MAGIC)) == PARQUET_MAGIC:
+            return "parquet"
     with _open_text(path) as file:
-        return _LINE.fullmatch(file.readline(RECORD_CHARS_MAX)) is not None
+        return "log" if _LINE.fullmatch(file.readline(RECORD_CHARS_MAX)) else "csv"
 
 
-def _duration(path: str | PathLike[str], number: int, argument: str, value: float) -> float:
+def _names_in(path: str | PathLike[str], kind: Literal["csv", "parquet"]) -> list[str]:
+    """Return the names of the columns of a table."""
+    if kind == "parquet":
+        with _open_regular(path) as raw:
+            return ParquetTable(path, raw).names
+    with _open_text(path) as file:
+        return _split_header(file.readline(RECORD_CHARS_MAX), ",")
+
+
+def _duration(tally: _Tally, number: int, argument: str, value: float) -> float:
     if not 0 <= value < math.inf:
         raise ValueError(
-            f"{path}: {argument} must give durations >= 0 and finite, in seconds, got {value!r} in line {number}: "
-            "correct the line or remove it"
+            f"{tally.path}: {argument} must give durations >= 0 and finite, in seconds, got {value!r} in {tally.unit} "
+            f"{number}: correct the {tally.unit} or remove it"
         )
     return value
 

@@ -167,7 +167,7 @@ def _duration_of(options: ForecastOptions) -> Distribution:
             return Sample(durations)
         assert options.mean is not None
         return Exponential(options.mean) if options.p90 is None else LogNormal(mean=options.mean, p90=options.p90)
-    except (OSError, ValueError) as error:
+    except (ModuleNotFoundError, OSError, ValueError) as error:
         raise CommandError(str(error)) from error
 
 
