@@ -246,6 +246,11 @@ class Sweep:
         return list(dict.fromkeys(self._names()))
 
     @property
+    def shown_figures(self) -> list[str]:
+        """The figures to show of each configuration: that by which they are compared, and those of all objectives."""
+        return list(dict.fromkeys([self.figure, *self._objectives]))
+
+    @property
     def has_cost(self) -> bool:
         """True if workers or calls have a price."""
         return any(run.figures.get("cost") for each in self.configurations for run in each.runs.values())
@@ -253,13 +258,19 @@ class Sweep:
     @property
     def has_objectives(self) -> bool:
         """True if the scenario has objectives."""
-        return any(name.startswith(_WORST) for name in self._names())
+        return bool(self._objectives)
+
+    @property
+    def _objectives(self) -> list[str]:
+        """The figures of all objectives."""
+        return [name for name in self.figures if name.startswith(_WORST)]
 
     @property
     def keepers(self) -> dict[str, int]:
         """How many choices keep each objective in all of their runs, by its figure."""
-        names = [name for name in self.figures if name.startswith(_WORST)]
-        return {name: sum(bool(each.runs) and name not in each.missed for each in self.choices) for name in names}
+        return {
+            name: sum(bool(each.runs) and name not in each.missed for each in self.choices) for name in self._objectives
+        }
 
     @property
     def edges(self) -> dict[str, str]:
@@ -291,7 +302,8 @@ class Sweep:
         which = "All runs" if len(checked) == len(runs) else f"{len(checked):,} of {len(runs):,} runs"
         rest = "" if len(checked) == len(runs) else f" The others are those of the executor{why}."
         return (
-            f"{which} are by the shortcut; the first {span} starts of each were equal to those of the executor.{rest}"
+            f"{which} are by the shortcut; the first {span} starts of each were equal to those of the executor. "
+            f"That check covers the beginning of a run alone, and nothing that comes later, such as an outage.{rest}"
         )
 
     @property
@@ -315,13 +327,27 @@ class Sweep:
         return min(equal, key=lambda each: each.estimate(self.figure).mean, default=least)
 
     @property
+    def best(self) -> Configuration | None:
+        """The choice that the others are compared with; None if no run has ended.
+
+        It is the cheapest that keeps its objectives; without objectives, and if no choice keeps them, it is the one with
+        the least figure.
+        """
+        chosen = self.cheapest if self.has_objectives else None
+        return chosen or next(reversed(self.frontier), None)
+
+    @property
     def frontier(self) -> list[Configuration]:
         """The choices that no other betters in cost and figure at once, the cheapest first."""
+        return self.frontier_of(self.figure)
+
+    def frontier_of(self, figure: str) -> list[Configuration]:
+        """Return the choices that no other betters in cost and a figure at once, the cheapest first."""
         found: list[Configuration] = []
         least = math.inf
         there = [each for each in self.choices if each.runs]
-        for each in sorted(there, key=lambda each: (each.estimate("cost").mean, each.estimate(self.figure).mean)):
-            if (mean := each.estimate(self.figure).mean) < least:
+        for each in sorted(there, key=lambda each: (each.estimate("cost").mean, each.estimate(figure).mean)):
+            if (mean := each.estimate(figure).mean) < least:
                 least = mean
                 found.append(each)
         return found

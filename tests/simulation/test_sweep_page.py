@@ -2,14 +2,15 @@
 
 import pytest
 
-from ratelimited_executor.simulation.report.sweep_page import answer_of, interval_text, write_sweep_page
-from ratelimited_executor.simulation.sweeps import Estimate, Sweep, SweepRun
+from ratelimited_executor.simulation.report.sweep_page import answer_of, write_sweep_page
+from ratelimited_executor.simulation.sweeps import Sweep, SweepRun
 
 WORST = "worst wait of <call>, 99 % in each 1d"
+MAILS = "worst wait of mail, 90 % in each 1d"
 
 
-def made(*, is_priced=True, has_objectives=True, grid=None):
-    """Return a sweep over workers and rate, whose waits fall with both."""
+def made(*, is_priced=True, has_objectives=True, has_mails=False, grid=None):
+    """Return a sweep over workers and rate, whose waits fall with both; those of mails rise, and miss in the last one."""
     found = Sweep("hub & <b>", grid or {"workers": ["2", "4", "6"], "rate": ["5/s", "10/s"]}, None)
     found.is_complete = True
     found.parameters = {"name": "</script><script>window.isBroken = true</script>"}
@@ -21,8 +22,12 @@ def made(*, is_priced=True, has_objectives=True, grid=None):
                 "cost": float(is_priced) * (number + 1),
                 "jobs": 1.0,
             }
+            missed = [WORST] if has_objectives and wait >= 25 else []
+            if has_mails:
+                figures[MAILS] = 100.0 * number + seed
+                missed += [MAILS] if number == len(found.configurations) - 1 else []
             each.runs[seed] = SweepRun(
-                settings=each.settings, seed=seed, figures=figures, is_kept=not has_objectives or wait < 25, digest=""
+                settings=each.settings, seed=seed, figures=figures, is_kept=not missed, digest="", missed=missed
             )
     return found
 
@@ -52,14 +57,14 @@ def test_sliders_show_what_would_be(visit):
     assert "workers=4, rate=5/s" in page.inner_text(".answer")
     assert ("4", "5/s") == tuple(page.locator("output").all_inner_texts())
     assert "kept in 3 of 3 runs" == page.inner_text("dd.kept")
-    assert 6 == page.locator("#map td").count() == page.locator("#frontier circle").count()
+    assert 6 == page.locator("#map td").count() == page.locator("#price circle").count()
     assert 2 == page.locator("#map td[data-kept=no]").count()
     page.locator("#set-0").fill("0")
     assert ("2", "5/s") == tuple(page.locator("output").all_inner_texts())
     assert "kept in 0 of 3 runs" == page.inner_text("dd.missed")
     page.locator("#map td").last.click()
     assert ("6", "10/s") == tuple(page.locator("output").all_inner_texts())
-    page.locator("#frontier circle").nth(3).click()
+    page.locator("#price circle").nth(3).click()
     assert ("4", "10/s") == tuple(page.locator("output").all_inner_texts())
     page.select_option("#across", "rate")
     page.select_option("#down", "workers")
@@ -80,7 +85,38 @@ def test_one_parameter_without_prices_or_objectives(visit):
     """The map has a single row, and there is no plot of costs."""
     page = visit(made(is_priced=False, has_objectives=False, grid={"workers": ["2", "4"]}))
     assert "The least wait of <call>, p99" in page.inner_text(".answer")
-    assert (2, 0) == (page.locator("#map td").count(), page.locator("#frontier").count())
+    assert (2, 0) == (page.locator("#map td").count(), page.locator("#price").count())
+    assert not page.locator("#figure").is_visible()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("width", [1280, 390])
+def test_the_axes_of_the_plot_have_numbers_that_do_not_overlap(visit, width):
+    """Costs are numbers, and waits have their unit, at the widths of a desk and of a phone."""
+    page = visit(made(), viewport={"width": width, "height": 800})
+    texts = page.locator("#price text.tick").all_text_contents()
+    assert ["10 s", "20 s", "30 s", "40 s", "50 s", "60 s", "70 s"] == [text for text in texts if text.endswith("s")]
+    assert {"1", "3", "5"} <= {text for text in texts if not text.endswith("s")}
+    boxes = page.eval_on_selector_all(
+        "#price text.tick",
+        "all => all.map(one => one.getBoundingClientRect()).map(box => [box.x, box.y, box.right, box.bottom])",
+    )
+    apart = [one[2] < two[0] or two[2] < one[0] or one[3] < two[1] or two[3] < one[1] for one in boxes for two in boxes]
+    assert len(boxes) == apart.count(False), "each overlaps with itself alone"
+    assert all(box[0] >= 0 and box[2] <= width for box in boxes)
+
+
+@pytest.mark.slow
+def test_each_objective_can_be_shown(visit):
+    """One choice sets the figure of the map and of the plot, and what misses it is marked there."""
+    page = visit(made(has_mails=True))
+    assert page.locator("#map td.missed").all_inner_texts() == ["1m1s", "31 s"]
+    page.select_option("#figure", MAILS)
+    assert MAILS == page.inner_text("#map-of-title")
+    assert f"Cost and {MAILS}" == page.inner_text("#price-of-title")
+    assert page.locator("#map td.missed").all_inner_texts() == ["8m21s"]
+    assert 3 == page.locator("#map td[data-kept=no]").count()
+    assert "8 min" in page.locator("#price text.tick").all_text_contents()
 
 
 def test_page_is_small_and_holds_no_markup_of_others(tmp_path):
@@ -92,27 +128,12 @@ def test_page_is_small_and_holds_no_markup_of_others(tmp_path):
     assert "<script>window" not in text
 
 
-@pytest.mark.parametrize(
-    ("figure", "estimate", "text"),
-    [
-        ("cost", Estimate(1234.5678, 0.0342, 5), "1,234.568 ± 0.034"),
-        ("cost", Estimate(12.0, float("inf"), 1), "12"),
-        ("cost", Estimate(12.0, 0.0, 3), "12 ± 0"),
-        ("jobs done", Estimate(123456.7, 321.0, 3), "123,457 ± 321"),
-        ("wait of x, p99", Estimate(4.5, 0.25, 3), "4.5 s ± 250 ms"),
-        ("wait of x, p99", Estimate(0.0, 0.0, 3), "0 s ± 0 s"),
-        ("wait of x, p99", Estimate(float("nan"), float("inf"), 0), "none"),
-    ],
-)
-def test_intervals_have_two_digits(figure, estimate, text):
-    """A mean has no more digits than its interval."""
-    assert text == interval_text(figure, estimate)
-
-
-def test_differences_have_a_sign():
-    """More and less are told apart."""
-    texts = [interval_text("cost", Estimate(mean, 0.5, 3), is_signed=True) for mean in (2.0, -2.0)]
-    assert ["+2.00 ± 0.50", "-2.00 ± 0.50"] == texts
+def test_the_table_has_the_differences_of_each_figure(tmp_path):
+    """They are from the best configuration, which is named, seed by seed."""
+    text = write_sweep_page(made(has_mails=True), tmp_path / "sweep.html").read_text()
+    assert 2 == text.count('<th scope="col">difference, seed by seed</th>')
+    assert "Differences are from workers=4, rate=5/s" in text
+    assert "<td>+40 s ± 0 s</td>" in text
 
 
 def test_an_answer_says_what_is_chosen_and_why():
@@ -121,6 +142,7 @@ def test_an_answer_says_what_is_chosen_and_why():
         "The cheapest configuration that keeps every objective in all of its 3 runs: workers=4"
     )
     assert answer_of(made(is_priced=False)).startswith("The first configuration that keeps every objective")
+    assert f"cost 3 ± 0; {WORST} 21 s ± 2.48 s; {MAILS} 3m21s ± 2.48 s." in answer_of(made(has_mails=True))
 
 
 def test_an_answer_at_the_edge_of_what_was_tried_is_said():

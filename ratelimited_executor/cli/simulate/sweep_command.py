@@ -14,13 +14,15 @@ from typing import TYPE_CHECKING, Final
 
 from rich.markup import escape
 from rich.table import Table
+from rich.text import Text
 
 from ratelimited_executor.cli.exits import CommandError, ExitStatus
 from ratelimited_executor.cli.screen import console_of, print_line
 from ratelimited_executor.cli.simulate.progress import show_runs
 from ratelimited_executor.cli.simulate.scenarios import describe_error, load_scenario
 from ratelimited_executor.cli.simulate.simulate_command import file_name, stopping
-from ratelimited_executor.simulation.report.sweep_page import answer_of, interval_text, write_sweep_page
+from ratelimited_executor.simulation.report.sweep_page import answer_of, write_sweep_page
+from ratelimited_executor.simulation.report.sweep_table import KEPT, columns_of
 from ratelimited_executor.simulation.sweeps import RUNS_MAX, Sweep, sweep
 
 if TYPE_CHECKING:
@@ -202,36 +204,20 @@ def _print(console: Console, found: Sweep) -> None:
     there = [each for each in found.configurations if each.runs]
     if not there:
         return
-    chosen = found.cheapest
+    best = found.best
     shown = there
     if len(there) > _ROW_COUNT_MAX:
-        best = [*found.frontier, *([] if chosen is None else [chosen])]
-        shown = [each for each in there if any(each.settings | choice.settings == each.settings for choice in best)]
-    names = list(found.axes)
+        choices = [*found.frontier, *([] if best is None else [best])]
+        shown = [each for each in there if any(each.settings | choice.settings == each.settings for choice in choices)]
     table = Table(title=f"{escape(found.scenario)}: {len(there)} configurations, 95 % intervals", title_justify="left")
-    for name in names:
-        table.add_column(escape(name), justify="right")
-    if found.has_cost:
-        table.add_column("cost", justify="right")
-    table.add_column(escape(found.figure), justify="right")
-    if found.has_objectives:
-        table.add_column("objectives kept", justify="right")
-    if chosen is not None and len(there) > 1:
-        table.add_column("difference, seed by seed", justify="right")
+    columns = columns_of(found)
+    for heading, _ in columns:
+        table.add_column(escape(heading), justify="right")
     for each in shown:
-        cells = [escape(str(each.settings[name])) for name in names]
-        if found.has_cost:
-            cells.append(interval_text("cost", each.estimate("cost")))
-        cells.append(interval_text(found.figure, each.estimate(found.figure)))
-        if found.has_objectives:
-            missed = "".join(f", not {escape(kind)}" for kind in each.missed_kinds)
-            cells.append(f"[{'green' if each.is_kept else 'red'}]{each.kept_count} of {len(each.runs)}{missed}[/]")
-        if chosen is not None and len(there) > 1:
-            other = found.counterpart(each, chosen)
-            apart = found.difference(each, other, found.figure)
-            cells.append("" if each is other else interval_text(found.figure, apart, is_signed=True))
-        is_chosen = chosen is not None and each is found.counterpart(each, chosen)
-        table.add_row(*cells, style="bold" if is_chosen else None)
+        colour = "green" if each.is_kept else "red"
+        cells = [Text(text(each), style=colour if heading == KEPT else "") for heading, text in columns]
+        is_best = best is not None and each is found.counterpart(each, best)
+        table.add_row(*cells, style="bold" if is_best else None)
     if len(shown) < len(there):
         table.caption = (
             f"Of {len(there)} configurations those that no other betters in cost and {escape(found.figure)} at once."

@@ -12,19 +12,23 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from ratelimited_executor._core.durations import format_duration
 from ratelimited_executor.simulation.report.document import document, section, table
+from ratelimited_executor.simulation.report.sweep_table import (
+    DIFFERENCE,
+    columns_of,
+    figure_text,
+    interval_text,
+    is_duration,
+)
+from ratelimited_executor.simulation.report.units import round_ticks, unit_for
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Sequence
 
-    from ratelimited_executor.simulation.sweeps import Configuration, Estimate, Sweep
+    from ratelimited_executor.simulation.sweeps import Configuration, Sweep
 
-__all__ = ["answer_of", "interval_text", "write_sweep_page"]
-
-_DURATIONS: Final = ("wait", "worst wait", "sync delay")  # what figures of a duration begin with
-_SHOWN_SECONDS: Final = 1e-4  # a shorter duration counts as none
+__all__ = ["answer_of", "write_sweep_page"]
 
 _STYLE: Final = """<style>
 .answer { font-size: 18px; font-weight: 600; margin: 0; }
@@ -35,7 +39,8 @@ dl { display: grid; grid-template-columns: max-content 1fr; gap: 4px 20px; margi
 table.map td { text-align: center; padding: 6px 10px; min-width: 64px; cursor: pointer; border: 1px solid var(--paper); }
 table.map th, table.map td { white-space: nowrap; } table.map th { padding: 6px 10px; } table.map td.chosen { outline: 3px solid var(--accent); outline-offset: -3px; }
 table.map td[data-kept=no] { text-decoration: line-through; }
-svg { width: 100%; height: auto; max-height: 420px; font: 12px system-ui, sans-serif; } svg text { fill: var(--soft); }
+table.map td.missed { font-weight: 600; color: var(--ink); }
+svg { width: 100%; height: 380px; font: 12px system-ui, sans-serif; } svg text { fill: var(--soft); }
 svg line { stroke: var(--grid); } svg polyline { fill: none; stroke: var(--accent); stroke-width: 2; }
 svg circle { fill: var(--soft); cursor: pointer; } svg circle.kept { fill: var(--good); } svg circle.missed { fill: var(--bad); }
 svg circle.chosen { stroke: var(--accent); stroke-width: 4; }
@@ -68,18 +73,20 @@ _SCRIPT: Final = """<script>
     input.addEventListener("input", () => { index[n] = Number(input.value); show(); });
     return {input, shown, values};
   });
-  const axes = [at("across"), at("down")];
-  axes.forEach((axis, n) => {
-    names.forEach((name) => axis.append(node("option", {}, name)));
-    axis.selectedIndex = Math.min(n, names.length - 1);
-    axis.addEventListener("change", () => show());
-  });
-  const shade = (value) => {
-    const part = data.most > data.least ? (value - data.least) / (data.most - data.least) : 0;
+  const select = (id, options, chosen) => {
+    options.forEach((option) => at(id).append(node("option", {}, option)));
+    at(id).selectedIndex = Math.min(chosen, options.length - 1);
+    at(id).addEventListener("change", () => show());
+    return at(id);
+  };
+  const figures = select("figure", data.figures.map((each) => each.name), 0);
+  const axes = [select("across", names, 0), select("down", names, 1)];
+  const shade = (value, {least, most}) => {
+    const part = most > least ? (value - least) / (most - least) : 0;
     return `color-mix(in srgb, var(--bad) ${Math.round(55 * Math.sqrt(part))}%, var(--paper))`;
   };
   const drawMap = () => {
-    const [across, down] = axes.map((axis) => axis.selectedIndex);
+    const [across, down] = axes.map((axis) => axis.selectedIndex), nth = figures.selectedIndex;
     const rows = down === across ? [index[down]] : data.grid[names[down]].map((_, n) => n);
     const head = node("tr");
     head.append(node("th", {scope: "col"}, down === across ? names[across] : names[down] + " \\\\ " + names[across]));
@@ -91,8 +98,9 @@ _SCRIPT: Final = """<script>
         const where = [...index];
         where[down] = row; where[across] = column;
         const cell = found(where), is = where.every((each, n) => each === index[n]);
-        const drawn = node("td", {"data-kept": kept(cell) === "kept" || !data.hasObjectives ? "yes" : "no", class: is ? "chosen" : ""}, cell.short);
-        if (cell.value !== null) drawn.style.background = shade(cell.value);
+        const drawn = node("td", {"data-kept": kept(cell) === "kept" || !data.hasObjectives ? "yes" : "no",
+          class: (is ? "chosen " : "") + (cell.missed[nth] ? "missed" : "")}, cell.short[nth]);
+        if (cell.values[nth] !== null) drawn.style.background = shade(cell.values[nth], data.figures[nth]);
         drawn.addEventListener("click", () => { where.forEach((each, n) => { index[n] = each; }); show(); });
         line.append(drawn);
       });
@@ -100,25 +108,35 @@ _SCRIPT: Final = """<script>
     });
     at("map").replaceChildren(head, ...body);
   };
-  const drawFrontier = () => {
-    const svg = at("frontier");
+  const drawPrices = () => {
+    const svg = at("price");
     if (!svg) return;
-    const [width, height, left, low] = [760, 380, 80, 40];
-    const x = (cost) => left + (cost - data.cheapest) / (data.dearest - data.cheapest || 1) * (width - left - 20);
-    const y = (value) => 10 + (data.most - value) / (data.most - data.least || 1) * (height - low - 20);
-    const parts = [node("line", {x1: left, x2: left, y1: 0, y2: height - low}), node("line", {x1: left, x2: width, y1: height - low, y2: height - low}),
-      node("text", {x: width - 10, y: height - 8, "text-anchor": "end"}, "cost, " + data.cheapestText + " to " + data.dearestText),
-      node("text", {x: left + 8, y: 14}, data.figure + ", up to " + data.mostText)];
-    parts.push(node("polyline", {points: data.frontier.map((n) => `${x(data.cells[n].cost)},${y(data.cells[n].value)}`).join(" ")}));
-    data.cells.forEach((cell, n) => {
-      if (cell.value === null) return;
+    const nth = figures.selectedIndex, figure = data.figures[nth], costs = data.costTicks, values = figure.ticks;
+    const [width, height, left, right, top, low] = [Math.max(svg.clientWidth, 280), 380, 70, 30, 12, 48];
+    svg.setAttribute("viewBox", `0 0 ${width} ${height}`);
+    const along = (value, ticks, from, to) =>
+      from + (value - ticks[0][0]) / (ticks[ticks.length - 1][0] - ticks[0][0]) * (to - from);
+    const x = (cost) => along(cost, costs, left, width - right), y = (value) => along(value, values, height - low, top);
+    const parts = values.flatMap(([value, text]) => [
+      node("line", {x1: left, x2: width - right, y1: y(value), y2: y(value)}),
+      node("text", {x: left - 8, y: y(value) + 4, "text-anchor": "end", class: "tick"}, text)]);
+    const every = Math.ceil(costs.length * 64 / (width - left - right));
+    costs.forEach(([cost, text], n) => {
+      parts.push(node("line", {x1: x(cost), x2: x(cost), y1: height - low, y2: height - low + 5}));
+      if (n % every === 0) parts.push(node("text", {x: x(cost), y: height - low + 20, "text-anchor": "middle", class: "tick"}, text));
+    });
+    parts.push(node("text", {x: width - right, y: height - 6, "text-anchor": "end"}, "cost, in the unit of the prices"));
+    parts.push(node("polyline", {points: figure.frontier.map((n) => `${x(data.cells[n].cost)},${y(data.cells[n].values[nth])}`).join(" ")}));
+    data.cells.forEach((cell) => {
+      if (cell.values[nth] === null) return;
       const is = cell === found(index);
-      const dot = node("circle", {cx: x(cell.cost), cy: y(cell.value), r: is ? 8 : 5, class: (data.hasObjectives ? kept(cell) : "") + (is ? " chosen" : "")});
-      dot.append(node("title", {}, cell.name + ": " + cell.text));
+      const dot = node("circle", {cx: x(cell.cost), cy: y(cell.values[nth]), r: is ? 8 : 5, class: (data.hasObjectives ? kept(cell) : "") + (is ? " chosen" : "")});
+      dot.append(node("title", {}, cell.name + ": " + cell.texts[nth]));
       dot.addEventListener("click", () => { cell.at.forEach((each, m) => { index[m] = each; }); show(); });
       parts.push(dot);
     });
     svg.replaceChildren(...parts);
+    at("price-of-title").textContent = "Cost and " + figure.name;
   };
   const show = () => {
     sliders.forEach(({input, shown, values}, n) => { input.value = index[n]; shown.textContent = values[index[n]]; });
@@ -127,9 +145,11 @@ _SCRIPT: Final = """<script>
     if (data.hasObjectives) list.unshift(node("dt", {}, "objectives"),
       node("dd", {class: kept(cell)}, `kept in ${cell.kept} of ${cell.runs} runs`));
     at("figures").replaceChildren(...list);
+    at("map-of-title").textContent = data.figures[figures.selectedIndex].name;
     drawMap();
-    drawFrontier();
+    drawPrices();
   };
+  addEventListener("resize", drawPrices);
   show();
 })();
 </script>"""
@@ -155,17 +175,29 @@ def write_sweep_page(found: Sweep, page: str | os.PathLike[str]) -> Path:
         f"{len(found.configurations):,} configurations, {sum(runs):,} simulated runs; "
         "each configuration has had the same traffic, seed by seed. ± is half of a 95 % interval."
     )
-    selects = '<p>Across <select id="across"></select>, down <select id="down"></select>.'
-    struck = " What is struck through does not keep the objectives." if found.has_objectives else ""
+    shown = found.shown_figures
+    of = "" if len(shown) > 1 else " hidden"
+    selects = (
+        f'<p><span{of}>Figure <select id="figure"></select>. </span>'
+        'Across <select id="across"></select>, down <select id="down"></select>.'
+    )
+    struck = " What is struck through does not keep every objective" if found.has_objectives else ""
+    if struck:
+        struck += "; what is bold does not keep this one." if len(shown) > 1 else "."
+    line = "" if found.given else " The line joins what no other betters in both."
     body = [
         _STYLE,
         f'<header><h1>{escape(question)}</h1><p class="lead">{escape(lead)}</p></header>',
         section("answer", "Answer", f'<p class="answer">{escape(answer_of(found))}</p>'),
         section("if", "What if", '<div class="sliders" id="sliders"></div><dl id="figures"></dl>'),
         section(
-            "map-of", found.figure, f'{selects}{struck}</p><div class="wide"><table class="map" id="map"></table></div>'
+            "map-of", shown[0], f'{selects}{struck}</p><div class="wide"><table class="map" id="map"></table></div>'
         ),
-        section("price", f"Cost and {found.figure}", '<svg id="frontier" viewBox="0 0 760 380" role="img"></svg>')
+        section(
+            "price-of",
+            "Cost",
+            f'<svg id="price" role="img"></svg><p class="note">Each dot is a configuration.{line}</p>',
+        )
         if found.has_cost
         else "",
         section("all", "All configurations", f'{_table(found)}<p class="note">{escape(found.shortcut)}</p>'),
@@ -187,23 +219,20 @@ def answer_of(found: Sweep) -> str:
 
 
 def _answer_of(found: Sweep) -> str:
-    chosen = found.cheapest
-    if not found.frontier:
+    best = found.best
+    if best is None:
         return "No run has ended."
     if not found.has_objectives:
-        best = found.frontier[-1]
         interval = interval_text(found.figure, best.estimate(found.figure))
         return f"The least {found.figure}, {interval}: {best}. With objectives in the scenario, the cheapest that keeps them is named."
-    if chosen is None:
+    if not best.is_kept:
         count = len([each for each in found.choices if each.runs])
         kept = "; ".join(f"{name}: kept by {number} of {count}" for name, number in found.keepers.items())
         return f"No configuration keeps every objective in every run: widen the ranges, or the objectives. {kept}."
-    cost = f", cost {interval_text('cost', chosen.estimate('cost'))}" if found.has_cost else ""
     what = "The cheapest configuration" if found.has_cost else "The first configuration"
-    return (
-        f"{what} that keeps every objective in all of its {len(chosen.runs)} runs: {chosen}{cost}, "
-        f"{found.figure} {interval_text(found.figure, chosen.estimate(found.figure))}.{_edges(found, chosen)}"
-    )
+    names = [*(["cost"] if found.has_cost else []), *found.shown_figures]
+    figures = "; ".join(f"{name} {interval_text(name, best.estimate(name))}" for name in names)
+    return f"{what} that keeps every objective in all of its {len(best.runs)} runs: {best}; {figures}.{_edges(found, best)}"
 
 
 def _edges(found: Sweep, chosen: Configuration) -> str:
@@ -212,35 +241,12 @@ def _edges(found: Sweep, chosen: Configuration) -> str:
     return f" Beyond what was tried there may be a better one: {', '.join(edges)}." if edges else ""
 
 
-def interval_text(figure: str, estimate: Estimate, *, is_signed: bool = False) -> str:
-    """Return an estimate with half of its interval, if there is one."""
-    if math.isnan(estimate.mean):
-        return "none"
-    sign = ("+" if estimate.mean > 0 else "-" if estimate.mean < 0 else "") if is_signed else ""
-    mean = abs(estimate.mean) if is_signed else estimate.mean
-    if figure.startswith(_DURATIONS) or not 0 < estimate.half < math.inf:
-        return sign + " ± ".join(_text(figure, value) for value in (mean, estimate.half) if value < math.inf)
-    places = max(0, 1 - math.floor(math.log10(estimate.half)))  # two digits of the interval, and no more of the mean
-    return f"{sign}{mean:,.{places}f} ± {estimate.half:,.{places}f}"
-
-
-def _text(figure: str, value: float) -> str:
-    if figure.startswith(_DURATIONS):
-        return format_duration(value) if value >= _SHOWN_SECONDS else "0 s"
-    return f"{value:,.0f}" if value >= 1000 else f"{value:.4g}"
-
-
 def _table(found: Sweep) -> str:
-    headings = [*found.axes, *(["cost"] if found.has_cost else []), found.figure, "runs"]
-    if found.has_objectives:
-        headings.append("objectives kept")
-    rows = []
-    for each in found.configurations:
-        cells = [str(value) for value in each.settings.values()]
-        cells += [interval_text(name, each.estimate(name)) for name in ("cost", found.figure) if name in headings]
-        cells += [str(len(each.runs)), *([str(each.kept_count)] if found.has_objectives else [])]
-        rows.append(cells)
-    return table(headings, rows)
+    columns = columns_of(found)
+    rows = [[text(each) for _, text in columns] for each in found.configurations]
+    headings = [heading for heading, _ in columns]
+    caption = f"Differences are from {found.best}" if DIFFERENCE in headings else ""
+    return table(headings, rows, caption=caption)
 
 
 def _theory(found: Sweep) -> str:
@@ -251,7 +257,7 @@ def _theory(found: Sweep) -> str:
             continue
         kind, expected = found.expected_waits[str(each)]
         figure = f"wait of {kind}, mean"
-        rows.append([str(each), _text(figure, expected), interval_text(figure, each.estimate(figure))])
+        rows.append([str(each), figure_text(figure, expected), interval_text(figure, each.estimate(figure))])
     caption = (
         "Erlang C, for random arrivals, exponential durations and a queue without end: of 20 intervals, one misses it by chance, "
         "and a run that begins empty waits a bit less unless it has a warm-up"
@@ -269,42 +275,50 @@ def _assumptions(found: Sweep) -> str:
 
 def _data(found: Sweep) -> dict[str, Any]:
     """Return what the script of the page shows."""
-    shown = [name for name in found.figures if name != "cost" or found.has_cost]
+    names = [name for name in found.figures if name != "cost" or found.has_cost]
     first = found.configurations[0]
-    chosen = found.counterpart(first, found.cheapest or (found.frontier[-1] if found.frontier else first))
-    numbers = {id(each): number for number, each in enumerate(found.configurations)}
-    there = [each for each in found.configurations if each.values(found.figure)]
-    values = [each.estimate(found.figure).mean for each in there] or [0.0]
-    costs = [each.estimate("cost").mean for each in there] or [0.0]
+    chosen = first if found.best is None else found.counterpart(first, found.best)
+    costs = _means(found, "cost") or [0.0]
     return {
         "grid": {name: [str(value) for value in values] for name, values in found.axes.items()},
         "chosen": {name: str(value) for name, value in chosen.settings.items()},
-        "figure": found.figure,
+        "figures": [_figure(found, name) for name in found.shown_figures],
         "hasObjectives": found.has_objectives,
-        "least": min(values),
-        "most": max(values),
-        "mostText": _text(found.figure, max(values)),
-        "cheapest": min(costs),
-        "dearest": max(costs),
-        "cheapestText": _text("cost", min(costs)),
-        "dearestText": _text("cost", max(costs)),
-        "frontier": [] if found.given else [numbers[id(each)] for each in found.frontier],
-        "cells": [_cell(found, each, shown) for each in found.configurations],
+        "costTicks": round_ticks(min(costs), max(costs)),
+        "cells": [_cell(found, each, names) for each in found.configurations],
     }
 
 
-def _cell(found: Sweep, each: Configuration, shown: Sequence[str]) -> dict[str, Any]:
-    value, cost = (each.estimate(name).mean if each.runs else math.nan for name in (found.figure, "cost"))
+def _means(found: Sweep, figure: str) -> list[float]:
+    """Return the means of a figure, of all configurations that have it."""
+    return [each.estimate(figure).mean for each in found.configurations if each.values(figure)]
+
+
+def _figure(found: Sweep, name: str) -> dict[str, Any]:
+    """Return what the script shows of a figure: its range, ticks, and the configurations that no other betters."""
+    values = _means(found, name) or [0.0]
+    least, most = min(values), max(values)
+    frontier = [] if found.given else [found.configurations.index(each) for each in found.frontier_of(name)]
+    ticks = round_ticks(least, most, unit_for(most) if is_duration(name) else None)
+    return {"name": name, "least": least, "most": most, "ticks": ticks, "frontier": frontier}
+
+
+def _cell(found: Sweep, each: Configuration, names: Sequence[str]) -> dict[str, Any]:
+    """Return what the script shows of a configuration, the figures shown in their order."""
+    shown, missed = found.shown_figures, each.missed
+    means = [each.estimate(name).mean for name in ("cost", *shown)]
+    cost, *values = [None if math.isnan(mean) else mean for mean in means]
     return {
         "name": str(each),
         "at": [found.axes[name].index(value) for name, value in each.settings.items()],
-        "value": None if math.isnan(value) else value,
-        "cost": None if math.isnan(cost) else cost,
-        "short": "none" if math.isnan(value) else _text(found.figure, value),
-        "text": interval_text(found.figure, each.estimate(found.figure)),
+        "values": values,
+        "cost": cost,
+        "short": [figure_text(name, mean) for name, mean in zip(shown, means[1:], strict=True)],
+        "texts": [interval_text(name, each.estimate(name)) for name in shown],
+        "missed": [name in missed for name in shown],
         "kept": each.kept_count,
         "runs": len(each.runs),
-        "figures": [(name, interval_text(name, each.estimate(name))) for name in shown],
+        "figures": [(name, interval_text(name, each.estimate(name))) for name in names],
     }
 
 

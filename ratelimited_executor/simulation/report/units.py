@@ -8,13 +8,26 @@ from typing import Final
 
 from ratelimited_executor._core.durations import format_duration
 
-__all__ = ["DAY", "HOUR", "MINUTE", "Unit", "duration", "number", "tick_distance", "time_axis_unit", "unit_for"]
+__all__ = [
+    "DAY",
+    "HOUR",
+    "MINUTE",
+    "Unit",
+    "duration",
+    "number",
+    "round_ticks",
+    "tick_distance",
+    "time_axis_unit",
+    "unit_for",
+]
 
 MINUTE: Final = 60.0
 HOUR: Final = 3600.0
 DAY: Final = 86400.0
 
 _ZERO: Final = 1e-6  # seconds: a shorter duration counts as zero
+_TICK_COUNT: Final = 6  # distances between ticks, at most
+_ROUNDING: Final = 1e-9  # a value that is a tick but for rounding
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,3 +100,25 @@ def number(value: float) -> str:
     if value == int(value) or abs(value) >= 1000:
         return f"{value:,.0f}"
     return f"{value:.3g}"
+
+
+def round_ticks(least: float, most: float, unit: Unit | None = None) -> list[tuple[float, str]]:
+    """Return ticks of an axis from a round value <= least to one >= most: five to seven as a rule, with their texts.
+
+    Args:
+        least: the least value, in seconds if there is a unit.
+        most: the largest value, likewise.
+        unit: the unit of the texts, of values that are durations.
+
+    >>> [text for _, text in round_ticks(3.2, 11)], [text for _, text in round_ticks(0, 290, unit_for(290))]
+    (['2', '4', '6', '8', '10', '12'], ['0 s', '50 s', '100 s', '150 s', '200 s', '250 s', '300 s'])
+    """
+    scale, sign = (1.0, "") if unit is None else (unit.seconds, f" {unit.sign}")
+    low, high = least / scale, most / scale
+    rough = (high - low or abs(high) or 1.0) / _TICK_COUNT
+    power = math.floor(math.log10(rough))
+    distance = next(float(f"{factor}e{power}") for factor in (1, 2, 5, 10) if factor * 10.0**power >= rough)
+    places = max(0, -math.floor(math.log10(distance)))
+    first, last = math.floor(low / distance + _ROUNDING), math.ceil(high / distance - _ROUNDING)
+    numbers = range(first, max(first + 1, last) + 1)
+    return [(number * distance * scale, f"{number * distance:,.{places}f}{sign}") for number in numbers]
