@@ -393,8 +393,28 @@ class TaskStore(Protocol):
         ...
 
     @abstractmethod
-    async def rows(self, state: DurableState | None = None, *, after: int = 0, limit: int = 100) -> list[TaskRow]:
-        """Return tasks in a state, or in any, with numbers greater than ``after``, in the order of their numbers."""
+    async def rows(
+        self,
+        state: DurableState | None = None,
+        *,
+        after: int = 0,
+        limit: int = 100,
+        newest_first: bool = False,
+        body_max: int | None = None,
+    ) -> list[TaskRow]:
+        """Return tasks in a state, or in any, in the order of their numbers: the one that was put first comes first.
+
+        Args:
+            state: their state; None for any.
+            after: continue behind the task with this number, the last one of an earlier call; 0 to begin.
+            limit: the largest number of tasks, >= 1.
+            newest_first: True for the reverse order.
+            body_max: how many bytes of the arguments, and of the saved state, of each task are returned at most, >= 0: the
+                first ones. None for all.
+
+        A store may lack the last two parameters, which later releases have added: then :meth:`DurableTasks.rows` and the
+        live page read its tasks in order, and keep what was asked for.
+        """
         ...
 
     @abstractmethod

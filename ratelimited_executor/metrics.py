@@ -412,14 +412,17 @@ class _Backlog:
         target: the durable tasks.
         counts: the tasks by queue, function and state; 0 for groups that were there before, and for registered functions.
         ages: for how many seconds the oldest READY or PAUSED task has been due, by queue and function; 0 if there is none.
+        latencies: for how many seconds the oldest due task has waited to be claimed, by queue; 0 if there is none.
     """
 
     def __init__(self, gauges: _Gauges, tasks: DurableTasks, period: float, attributes: dict[str, Any]) -> None:
         self.target = tasks
         self.counts: dict[tuple[str, ...], float] = {}
         self.ages: dict[tuple[str, ...], float] = {}
+        self.latencies: dict[tuple[str, ...], float] = {}
         self.attributes = attributes
         self._known = {(tasks.queue, name) for name, _ in tasks.functions}
+        self._queues = {tasks.queue}
         self._gauges = gauges
         gauges.active.append(self)
         self._asking = asyncio.get_running_loop().create_task(self._ask(period), name=f"metrics of {tasks!r}")
@@ -447,14 +450,17 @@ class _Backlog:
             while True:
                 try:
                     async with asyncio.timeout(max(period, _BACKLOG_SECONDS)):
-                        self._note(await self.target.backlog())
+                        self._note(await self.target.backlog(), await self.target.latencies())
                 except (StoreUnavailableError, TimeoutError):
-                    self.counts, self.ages = {}, {}
+                    self._forget()
                 await asyncio.sleep(period)
         finally:  # closed, or the event loop is; or an error that asyncio reports
-            self.counts, self.ages = {}, {}
+            self._forget()
 
-    def _note(self, rows: list[BacklogRow]) -> None:
+    def _forget(self) -> None:
+        self.counts, self.ages, self.latencies = {}, {}, {}
+
+    def _note(self, rows: list[BacklogRow], latencies: dict[str, float]) -> None:
         now = self.target._clock.wall()  # noqa: SLF001  # the clock of its event loop
         self._known.update((row.queue, row.name) for row in rows)
         counts: dict[tuple[str, ...], float] = {
@@ -465,6 +471,8 @@ class _Backlog:
             counts[row.queue, row.name, _state(row.state)] = float(row.count)
             if row.state in (DurableState.READY, DurableState.PAUSED):
                 ages[row.queue, row.name] = max(ages[row.queue, row.name], now - row.due_us / 1_000_000)
+        self._queues |= latencies.keys() | {queue for queue, _ in self._known}
+        self.latencies = {(queue,): latencies.get(queue, 0.0) for queue in sorted(self._queues)}
         self.counts, self.ages = counts, ages  # new ones: another thread may be collecting
 
 
@@ -493,6 +501,12 @@ class _Gauges:
             [lambda _: self._told(lambda each: each.ages)],
             unit="s",
             description="Time since the oldest ready or paused task of a function was due.",
+        )
+        meter.create_observable_gauge(
+            f"{_PREFIX}.durable.latency",
+            [lambda _: self._told(lambda each: each.latencies)],
+            unit="s",
+            description="Time since the oldest due task of a queue that no process has claimed was due.",
         )
         meter.create_observable_counter(
             f"{_PREFIX}.durable.ended_claims",

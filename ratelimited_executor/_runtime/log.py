@@ -5,13 +5,25 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any, Final
 
+from ratelimited_executor._core.urls import masked_text
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["LOGGER", "RateLimitedWarnings"]
+__all__ = ["LOGGER", "Masked", "RateLimitedWarnings"]
 
 LOGGER: Final = logging.getLogger("ratelimited_executor")
 _QUIET_SECONDS: Final = 10.0  # between two warnings of one kind
+
+
+class Masked:
+    """A value for a log line, which writes its ``repr`` without passwords in URLs, as pages and commands do."""
+
+    def __init__(self, value: object) -> None:
+        self._value = value
+
+    def __repr__(self) -> str:
+        return masked_text(repr(self._value))
 
 
 class RateLimitedWarnings:

@@ -324,15 +324,18 @@ class _Site:
     async def store(self, request: Request) -> Response:
         """Show a store of durable tasks, its dead letters, and the tasks that have ended."""
         name = request.query_params.get("name", "")
-        page = await self._stores.page(name)
+        may = await self._permissions.of(request, OF_STORES, name)
+        after = _number_of(request, "after", 0)
+        page = await self._stores.page(name, after=after, has_bodies="requeue" in may)
         return await self._pages.render(
             "store.html",
             name=name,
             page=page,
+            after=after,
             dead=page.dead[: _row_count(request, "dead")],
             lanes=page.lanes[: _row_count(request, "lanes")],
             ended=page.ended[: _row_count(request, "ended")],
-            may=await self._permissions.of(request, OF_STORES, name),
+            may=may,
         )
 
     def _recorded_of(self, values: Mapping[str, str]) -> RecordedHistory:
@@ -385,7 +388,12 @@ def _row_count(request: Request, section: str, first_count: int = _FIRST_COUNT) 
 
 def page_number(request: Request) -> int:
     """Return the number of a page of a list, which a request may name."""
-    text = request.query_params.get("page", "1")
-    if not (text.isascii() and text.isdigit() and len(text) <= 9):  # more digits than any list has
-        raise PageError(400, f"page must be a number from 1 on, got {text!r}")
+    return _number_of(request, "page", 1)
+
+
+def _number_of(request: Request, parameter: str, least: int) -> int:
+    """Return a parameter that is a number, the least one by default."""
+    text = request.query_params.get(parameter, str(least))
+    if not (text.isascii() and text.isdigit() and len(text) <= 18):  # more digits than the number of any task has
+        raise PageError(400, f"{parameter} must be a number from {least} on, got {text!r}")
     return int(text)

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from ratelimited_executor._core.durable.repetitions import notes_on
 from ratelimited_executor._core.durable.tasks import DurableState
+from ratelimited_executor._runtime.durable.reading import latencies_of, task_rows
 from ratelimited_executor._runtime.durable.repairs import Selection, repair
 from ratelimited_executor._runtime.durable.tasks import DurableTasks
 from ratelimited_executor.dashboard.errors import PageError
@@ -27,7 +28,8 @@ __all__ = ["DeadErrors", "ShownMoment", "StorePage", "StoreRow", "Stores"]
 
 _ANSWER_SECONDS: Final = 2.0  # for an answer of a store: a page that hangs shows nothing
 _REPAIR_SECONDS: Final = 30.0  # for a change of many tasks
-_DEAD_MAX: Final = 500  # dead letters that are read for a page, to show those that died last
+_DEAD_MAX: Final = 50  # dead letters on a page, those that were put last
+_BODY_MAX: Final = 4_001  # bytes that are read of arguments and states, of which a page shows 1,000 characters
 _LANES_MAX: Final = 50
 _ENDED_MAX: Final = 50
 _NAMED_MAX: Final = 3  # blocked lanes by their names
@@ -43,12 +45,19 @@ class StoreRow:
         counts: its tasks in each state.
         problem: why it cannot be read; empty if it can.
         blocked: of lanes in which tasks wait behind a dead letter: how many, and their names; empty if there are none.
+        latencies: for how many seconds the oldest due task has waited to be claimed, by queue.
     """
 
     name: str
     counts: Mapping[DurableState, int]
     problem: str = ""
     blocked: str = ""
+    latencies: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def latency(self) -> float:
+        """The longest of the latencies; 0 if no due task waits."""
+        return max(self.latencies.values(), default=0.0)
 
     def count_of(self, state: str) -> int:
         """Return how many of its tasks are in a state, by the name of the state."""
@@ -81,9 +90,10 @@ class StorePage:
 
     Attributes:
         row: the store in the list.
-        dead: the dead letters that have been read, the one that was tried last first, with that time and the one of its put.
+        dead: some dead letters, the one that was tried last first, with that time and the one of its put.
         is_all_dead: True if these are all of them.
-        errors: the classes of errors that several of them have, the most frequent first.
+        older: the number behind which those begin that were put before; None if there are none.
+        errors: the classes of errors that several of these have, the most frequent first.
         lanes: the lanes with the most waiting tasks.
         repetitions: the repetitions, with the time of the next occurrence and what should be known about each.
         ended: the tasks that ended last, with the time of the end and their duration in seconds.
@@ -92,6 +102,7 @@ class StorePage:
     row: StoreRow
     dead: Sequence[tuple[TaskRow, ShownMoment, ShownMoment]] = ()
     is_all_dead: bool = True
+    older: int | None = None
     errors: Sequence[DeadErrors] = ()
     lanes: Sequence[LaneRow] = ()
     repetitions: Sequence[tuple[RepetitionRow, str, str]] = ()
@@ -115,21 +126,34 @@ class Stores:
 
     async def rows(self) -> list[StoreRow]:
         """Return how each store stands; all are asked at once."""
-        return await asyncio.gather(*(_row_of(name, store) for name, store in self._stores.items()))
+        return await asyncio.gather(*map(self._row_of, self._stores))
 
-    async def page(self, name: str) -> StorePage:
-        """Return what the page of a store shows."""
+    async def page(self, name: str, *, after: int = 0, has_bodies: bool = True) -> StorePage:
+        """Return what the page of a store shows.
+
+        Args:
+            name: the store.
+            after: the number behind which its dead letters begin, the one that was put last first; 0 for the first ones.
+            has_bodies: True to read their arguments.
+        """
         store = self._store_of(name)
-        row = await _row_of(name, store)
+        row = await self._row_of(name)
         if row.problem:
             return StorePage(row=row)
-        dead: list[TaskRow] = await _answer_of(store.rows(DurableState.DEAD, limit=_DEAD_MAX))
-        is_all = len(dead) < _DEAD_MAX
+        body_max = _BODY_MAX if has_bodies else 0
+        dead: list[TaskRow] = await _answer_of(
+            task_rows(store, DurableState.DEAD, after=after, limit=_DEAD_MAX + 1, newest_first=True, body_max=body_max)
+        )
+        is_more = len(dead) > _DEAD_MAX
+        del dead[_DEAD_MAX:]
+        older = dead[-1].number if is_more else None
+        is_all = not (after or is_more)
         dead.sort(key=lambda each: -each.due_us)
         return StorePage(
             row=row,
             dead=[(each, self._moment_of(each.due_us), self._moment_of(each.put_us)) for each in dead],
             is_all_dead=is_all,
+            older=older,
             errors=_errors_of(dead, is_all=is_all),
             lanes=await _answer_of(store.lanes(limit=_LANES_MAX)),
             repetitions=[
@@ -187,20 +211,21 @@ class Stores:
             raise PageError(404, "There is no such store.")
         return store
 
+    async def _row_of(self, name: str) -> StoreRow:
+        """Return how a store stands; if it cannot be read, why."""
+        store = self._stores[name]
+        try:
+            counts: Mapping[DurableState, int] = await _answer_of(store.counts())
+            latencies: Mapping[str, float] = await _answer_of(latencies_of(store, self._epoch()))
+            is_asked = counts.get(DurableState.DEAD) and counts.get(DurableState.BEHIND)
+            lanes: Sequence[LaneRow] = await _answer_of(store.lanes(limit=_LANES_MAX)) if is_asked else ()
+        except PageError as error:
+            return StoreRow(name=name, counts={}, problem=error.message)
+        return StoreRow(name=name, counts=counts, blocked=_blocked_text(lanes), latencies=latencies)
+
     def _moment_of(self, time_us: int) -> ShownMoment:
         at = time_us / 1e6
         return ShownMoment(ago_text(self._epoch() - at), time_text(at))
-
-
-async def _row_of(name: str, store: TaskStore) -> StoreRow:
-    """Return how a store stands; if it cannot be read, why."""
-    try:
-        counts: Mapping[DurableState, int] = await _answer_of(store.counts())
-        is_asked = counts.get(DurableState.DEAD) and counts.get(DurableState.BEHIND)
-        lanes: Sequence[LaneRow] = await _answer_of(store.lanes(limit=_LANES_MAX)) if is_asked else ()
-    except PageError as error:
-        return StoreRow(name=name, counts={}, problem=error.message)
-    return StoreRow(name=name, counts=counts, blocked=_blocked_text(lanes))
 
 
 def _blocked_text(lanes: Sequence[LaneRow]) -> str:

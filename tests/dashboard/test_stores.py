@@ -2,11 +2,13 @@
 
 import asyncio
 import re
+from html import unescape
 from urllib.parse import urlencode
 
 import pytest
 
 from ratelimited_executor import RateLimitedExecutor
+from ratelimited_executor._core.durable.tasks import NewTask
 from ratelimited_executor.dashboard import dashboard
 from ratelimited_executor.dashboard.stores import Stores
 from ratelimited_executor.durable import DurableState, DurableTasks, MemoryStore
@@ -94,13 +96,33 @@ async def test_all_of_one_error_are_requeued_at_once(web, store):
     assert f"4 tasks with {kind}: dead → ready" in text_of(await web.get("/"))
 
 
-async def test_of_very_many_dead_letters_some_are_read(web, monkeypatch):
-    """Of more dead letters than a page reads, it says which it shows, and promises no number of those to requeue."""
+async def test_of_very_many_dead_letters_the_last_are_read(web, monkeypatch):
+    """Of more dead letters than fit on a page it shows those that were put last, and leads to the others."""
     monkeypatch.setattr("ratelimited_executor.dashboard.stores._DEAD_MAX", 3)
-    page = await web.get("/store?name=shop")
-    assert re.findall('<li id="dead-([^"]+)"', page.text) == ["pay 2", "pay 1", "pay 0"]
-    assert "The last of the first 3 that were put." in text_of(page)
-    assert "Requeue all with NoMoneyError… Requeue all" in text_of(page)
+    page = await web.get("/store?name=shop&show=dead")
+    assert re.findall('<li id="dead-([^"]+)"', page.text) == ["pay 4", "pay 3", "pay 2"]
+    assert "The 3 that were put last, of 5" in text_of(page)
+    assert "Requeue all with NoMoneyError… Requeue all" in text_of(page)  # and promises no number
+    [older] = re.findall('<a href="([^"]+)">Show older ones</a>', page.text)
+    page = await web.get(f"/{unescape(older)}")
+    assert re.findall('<li id="dead-([^"]+)"', page.text) == ["pay 1", "pay 0"]
+    assert "The next 2 of 5" in text_of(page)
+    assert "older ones" not in page.text
+    page = await web.get("/store?name=shop&show=dead&after=1")
+    assert "No older dead letters." in text_of(page)
+    assert (await web.get("/store?name=shop&after=x")).status_code == 400
+
+
+async def test_latency_is_shown_where_a_task_waits(web, store):
+    """A due task that no process claims is told on both pages, and each queue if there are several."""
+    assert "Latency 0 s" in text_of(await web.get("/store?name=shop"))
+    assert "latency" not in text_of(await web.get("/"))
+    await store.put([NewTask(id=queue, name="f", queue=queue) for queue in ("mail", "<sms>")])
+    await asyncio.sleep(90)
+    await store.put([NewTask(id="soon", name="f", delay_us=1_000_000)])
+    await asyncio.sleep(3)
+    assert "Latency 1m33s &lt;sms&gt; 1m33s, default 2 s, mail 1m33s" in text_of(await web.get("/store?name=shop"))
+    assert "2 behind , 5 dead , latency 1m33s" in text_of(await web.get("/"))
 
 
 async def test_many_blocked_lanes_are_counted():

@@ -509,13 +509,15 @@ async def test_backlog_of_a_store_is_told_by_queue_function_and_state(monitor, m
             } == counts  # what is due later is scheduled until a claim
             ages = told(monitor, "ready_age")
             assert (True, 0.0) == (19 < ages["default", "fail"] < 21, ages["default", "send"])
+            latencies = {queue: round(age) for (queue,), age in told(monitor, "latency").items()}
+            assert {"default": 20, "other": 20} == latencies
             async with tasks.running(executor):
                 await asyncio.sleep(15)
             counts = told(monitor, "tasks")
             assert (0, 1, 1) == tuple(
                 counts["default", *each] for each in (("fail", "ready"), ("fail", "dead"), ("send", "behind"))
             )
-            assert 0 == told(monitor, "ready_age")["default", "fail"]
+            assert 0 == told(monitor, "ready_age")["default", "fail"] == told(monitor, "latency")["default",]
             ended = {key: value for key, value in told(monitor, "ended_claims").items() if value}
             assert {
                 ("default", "fail", "dead"): 1,
@@ -527,7 +529,7 @@ async def test_backlog_of_a_store_is_told_by_queue_function_and_state(monitor, m
 
             monkeypatch.setattr(store, "backlog", away)
             await asyncio.sleep(15)
-            assert {} == told(monitor, "tasks") == told(monitor, "ready_age")
+            assert {} == told(monitor, "tasks") == told(monitor, "ready_age") == told(monitor, "latency")
         assert "open" in repr(told_by)
     assert {} == told(monitor, "tasks")
     told_by.close()

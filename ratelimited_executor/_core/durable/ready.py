@@ -205,6 +205,19 @@ class ReadyTasks:
             self._take_in_turn(taking, claim.turns)
         return taking
 
+    def due_times(self) -> list[int]:
+        """Return when the tasks were due, in any order."""
+        ranks = chain(
+            self._heap,
+            (
+                (-priority, due_us, number)
+                for priority, level in (self._levels or {}).items()
+                for heap in level.heaps.values()
+                for due_us, number in heap
+            ),
+        )
+        return [task.due_us for task in map(self._current, ranks) if task is not None]
+
     def first(self, count: int) -> list[Task]:
         """Return the tasks that a claim without bounds would take."""
         self._collect()

@@ -61,7 +61,7 @@ from ratelimited_executor._core.durable.tasks import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Sequence
+    from collections.abc import Collection, Iterable, Sequence
 
     from ratelimited_executor._core.durable.pauses import Pause, PauseRow
     from ratelimited_executor._core.durable.tasks import (
@@ -286,10 +286,23 @@ class TaskTable(RepetitionTable):
         """Return the tasks with the given ids; None for each that does not exist."""
         return [None if number is None else self._tasks[number].row() for number in map(self._numbers.get, ids)]
 
-    def rows(self, state: DurableState | None, *, after: int, limit: int) -> list[TaskRow]:
-        """Return tasks in a state, or in any, with numbers above ``after``, in the order of their numbers."""
-        found = (task for task in self._in_order(after) if state is None or task.state is state)
-        return [task.row() for _, task in zip(range(limit), found, strict=False)]
+    def rows(
+        self,
+        state: DurableState | None,
+        *,
+        after: int,
+        limit: int,
+        newest_first: bool = False,
+        body_max: int | None = None,
+    ) -> list[TaskRow]:
+        """Return tasks in a state, or in any, behind the number ``after`` in the order of their numbers, or its reverse."""
+        if newest_first:
+            ordered = (task for number, task in reversed(self._tasks.items()) if not after or number < after)
+        else:
+            ordered = (task for number, task in self._tasks.items() if number > after)
+        found = (task for task in ordered if state is None or task.state is state)
+        rows = (task.row() for _, task in zip(range(limit), found, strict=False))
+        return [row if body_max is None else row.cut(body_max) for row in rows]
 
     def ended(self, ids: Iterable[str]) -> list[EndedRow | DurableState | None]:
         """Return for each id the state of its task, or how it ended; None if there is neither."""
@@ -310,6 +323,16 @@ class TaskTable(RepetitionTable):
         wanted = (DurableState.READY, DurableState.BEHIND, DurableState.DEAD, DurableState.PAUSED)
         found = [task for task in self._tasks.values() if task.state in wanted]
         return backlog_rows((task.new.queue, task.new.name, int(task.state), 1, task.due_us) for task in found)
+
+    def latencies(self, now_us: int) -> dict[str, int]:
+        """Return for how long the oldest due task has waited for a claim, by queue; without those in which none waits."""
+        ages: dict[str, int] = {}
+        for name, queue in sorted(self._queues.items()):
+            firsts = map(self._first_scheduled, (queue.scheduled, queue.scheduled_heads))
+            dues = [*queue.ready.due_times(), *(task.due_us for task in firsts if task is not None)]
+            if dues and min(dues) <= now_us:
+                ages[name] = now_us - min(dues)
+        return ages
 
     def lanes(self, *, limit: int) -> list[LaneRow]:
         """Return the lanes with the most tasks behind their heads, the most first, then by name."""
@@ -602,9 +625,6 @@ class TaskTable(RepetitionTable):
     def _let_go(self, task: Task) -> None:
         del self._owners[task.owner].claimed[task.number]
         task.owner = ""
-
-    def _in_order(self, after: int) -> Iterator[Task]:
-        return (task for number, task in self._tasks.items() if number > after)
 
 
 def vouched(vouched_us: int, beat_us: int | None, now_us: int, shortest_us: int | None) -> int:

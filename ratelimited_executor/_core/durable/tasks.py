@@ -23,7 +23,7 @@ from __future__ import annotations
 import functools
 import json
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum, IntEnum
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "CHANGING",
+    "LEVELS_MAX",
     "NO_KEY",
     "REMEMBERED_US",
     "SIZE_MAX",
@@ -72,6 +73,9 @@ SIZE_MAX: Final = 8 * 1024 * 1024
 
 REMEMBERED_US: Final = 86_400 * 1_000_000
 """Vouched time for which the id of an ended task is remembered, if the caller chose the id."""
+
+LEVELS_MAX: Final = 1000
+"""Priorities of a queue at which a store looks for its oldest due task, the largest ones: there are rarely more than a few."""
 
 NO_KEY: Final = " "
 """The key of tasks without one, in :class:`Turns`: it differs from every encoded key, and sorts before all."""
@@ -570,6 +574,10 @@ class TaskRow:
     def error_class(self) -> str:
         """The type of the last error alone, with its module unless that is a built-in one; empty if no attempt failed."""
         return self.error_line.partition(": ")[0]
+
+    def cut(self, body_max: int) -> TaskRow:
+        """Return the row with the first bytes of the arguments and of the saved state alone."""
+        return replace(self, body=self.body[:body_max], saved=(self.saved or b"")[:body_max] or None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

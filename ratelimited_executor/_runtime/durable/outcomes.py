@@ -9,7 +9,7 @@ from ratelimited_executor._core.durable.tasks import SPAN_MAX, End, KeptTask, Ta
 from ratelimited_executor._core.repeat.retries import Retry
 from ratelimited_executor._runtime.durable.codec import encoded
 from ratelimited_executor._runtime.durable.snooze import Snooze
-from ratelimited_executor._runtime.log import LOGGER
+from ratelimited_executor._runtime.log import LOGGER, Masked
 from ratelimited_executor._runtime.repeat.retrying import pause_before_retry
 from ratelimited_executor.exceptions import TaskDroppedError, TaskExpiredError
 
@@ -132,6 +132,8 @@ def _failed(claimed: Claimed, error: BaseException, *, retry: Any, now: float, n
             if isinstance(retry, Retry) and count < retry.attempts:
                 told += f" of {retry.attempts}, as on= of its Retry does not name this error"
     if delay_us is None:
-        LOGGER.error("durable tasks: %r (%r) is a dead letter after %s: %r", claimed.name, claimed.id, told, error)
+        LOGGER.error(
+            "durable tasks: %r (%r) is a dead letter after %s: %r", claimed.name, claimed.id, told, Masked(error)
+        )
         return TaskOutcome(claimed.ref, End.DEAD, error=failure_of(error))
     return TaskOutcome(claimed.ref, End.RETRY, delay_us=delay_us, error=failure_of(error))

@@ -1,17 +1,19 @@
-"""Repairs and lists of many durable tasks: which tasks, and in which steps."""
+"""Repairs of many durable tasks: which tasks, and in which steps."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from ratelimited_executor._runtime.durable.reading import task_rows
+
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 
-    from ratelimited_executor._core.durable.tasks import DurableState, EndedRow, TaskRow
+    from ratelimited_executor._core.durable.tasks import DurableState, TaskRow
     from ratelimited_executor.abc import TaskStore
 
-__all__ = ["RepairSummary", "Selection", "ended_rows", "repair", "selected"]
+__all__ = ["RepairSummary", "Selection", "repair", "selected"]
 
 _STEP: Final = 1000  # tasks that are read at once, and changed in one transaction
 _EXAMPLES: Final = 5
@@ -65,23 +67,14 @@ class Selection:
         )
 
 
-async def selected(store: TaskStore, state: DurableState | None, selection: Selection) -> AsyncIterator[list[TaskRow]]:
+async def selected(
+    store: TaskStore, state: DurableState | None, selection: Selection, *, body_max: int | None = None
+) -> AsyncIterator[list[TaskRow]]:
     """Yield the selected tasks in a state, or in any, of some that are read at once: perhaps none."""
     after = 0
-    while rows := await store.rows(state, after=after, limit=_STEP):
+    while rows := await task_rows(store, state, after=after, limit=_STEP, body_max=body_max):
         yield [row for row in rows if selection.fits(row)]
         after = rows[-1].number
-
-
-async def ended_rows(store: TaskStore, function: str | None, before: int | None, limit: int) -> list[EndedRow]:
-    """Return ended tasks, the last one first, of a function or of any."""
-    if function is None:
-        return await store.history(before=before, limit=limit)
-    found: list[EndedRow] = []
-    while len(found) < limit and (rows := await store.history(before=before, limit=_STEP)):
-        found += [row for row in rows if row.name == function]
-        before = rows[-1].number
-    return found[:limit]
 
 
 async def repair(
@@ -104,10 +97,9 @@ async def repair(
         progress: called after each step with the number of changed tasks until then, and that of the selected ones.
     """
     ids: list[str] = []
-    examples: list[TaskRow] = []
-    async for rows in selected(store, state, selection):
-        examples += rows[: _EXAMPLES - len(examples)]
+    async for rows in selected(store, state, selection, body_max=0):
         ids += [row.id for row in rows]
+    examples = [row for row in await store.find(ids[:_EXAMPLES]) if row is not None]
     if change is None:
         return RepairSummary(count=len(ids), examples=tuple(examples))
     count = 0

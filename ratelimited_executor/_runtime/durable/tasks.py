@@ -36,7 +36,8 @@ from ratelimited_executor._runtime.durable.functions import (
 )
 from ratelimited_executor._runtime.durable.opening import open_store
 from ratelimited_executor._runtime.durable.putting import Chunk, Putting, PuttingAhead, check_new, is_refusing
-from ratelimited_executor._runtime.durable.repairs import RepairSummary, Selection, ended_rows, repair
+from ratelimited_executor._runtime.durable.reading import ended_rows, latencies_of, task_rows
+from ratelimited_executor._runtime.durable.repairs import RepairSummary, Selection, repair
 from ratelimited_executor._runtime.durable.repeating import Repetitions
 from ratelimited_executor._runtime.durable.repetitions import RepetitionCalls
 from ratelimited_executor._runtime.durable.running import AHEAD_MAX, DurableRunner
@@ -273,10 +274,33 @@ class DurableTasks(RepetitionCalls):
         """Count the tasks of the store in each state."""
         return await self.store.counts()
 
-    async def rows(self, state: DurableState | None = None, *, after: int = 0, limit: int = 100) -> list[TaskRow]:
-        """Return tasks in one state, or in any, with numbers greater than ``after``, in the order of their numbers."""
-        known = None if state is None else member_of("state", state, DurableState)
-        return await self.store.rows(known, after=count_of("after", after), limit=count_of("limit", limit, least=1))
+    async def rows(
+        self,
+        state: DurableState | None = None,
+        *,
+        after: int = 0,
+        limit: int = 100,
+        newest_first: bool = False,
+        body_max: int | None = None,
+    ) -> list[TaskRow]:
+        """Return tasks in one state, or in any, in the order of their numbers: the one that was put first comes first.
+
+        Args:
+            state: their state; None for any.
+            after: continue behind the task with this number, the last one of an earlier call; 0 to begin.
+            limit: the largest number of tasks.
+            newest_first: True for the reverse order.
+            body_max: how many bytes of the arguments, and of the saved state, of each task are read at most: the first ones.
+                None for all.
+        """
+        return await task_rows(
+            self.store,
+            None if state is None else member_of("state", state, DurableState),
+            after=count_of("after", after),
+            limit=count_of("limit", limit, least=1),
+            newest_first=flag_of("newest_first", newest_first),
+            body_max=None if body_max is None else count_of("body_max", body_max),
+        )
 
     async def history(
         self,
@@ -305,6 +329,15 @@ class DurableTasks(RepetitionCalls):
     async def backlog(self) -> list[BacklogRow]:
         """Count the tasks of the store that are READY, BEHIND, DEAD or PAUSED, by queue, function and state."""
         return await self.store.backlog()
+
+    async def latencies(self) -> dict[str, float]:
+        """Return the latency of each queue of the store: for how many seconds its oldest due task has waited to be claimed.
+
+        Due tasks behind others of their lane, paused ones and dead letters do not count; a queue in which no task waits is left
+        out. The time counts from the last due time, which a retry moves. It takes no longer with more tasks: of a queue whose
+        due tasks have more than a thousand priorities, the largest thousand are looked at.
+        """
+        return await latencies_of(self.store, self._clock.wall())
 
     async def lanes(self, *, limit: int = 100) -> list[LaneRow]:
         """Return the lanes with the most waiting tasks, the most first."""

@@ -17,7 +17,8 @@ from ratelimited_executor._core.durable.tasks import DurableState, EndedRow
 from ratelimited_executor._core.escapes import visible
 from ratelimited_executor._core.urls import masked
 from ratelimited_executor._runtime.durable.opening import open_store
-from ratelimited_executor._runtime.durable.repairs import Selection, ended_rows, repair, selected
+from ratelimited_executor._runtime.durable.reading import ended_rows, latencies_of
+from ratelimited_executor._runtime.durable.repairs import Selection, repair, selected
 from ratelimited_executor._runtime.time.clock import SystemClock
 from ratelimited_executor.cli.exits import CommandError, ExitStatus
 from ratelimited_executor.cli.operate.tasks_view import StorePicture, draw_tasks, tasks_fields
@@ -205,7 +206,7 @@ async def _show(store: TaskStore, options: TasksOptions, console: Console) -> Ex
         is_done = await _change(store, options)
         picture = await _read(store, options)
         if options.as_json:
-            print_line(console, json.dumps(tasks_fields(picture, time.time())))
+            print_line(console, json.dumps(tasks_fields(picture)))
         elif options.is_watched and console.is_terminal:
             await _watch(store, options, console)
         else:
@@ -339,11 +340,9 @@ async def _rows(store: TaskStore, options: TasksOptions) -> list[TaskRow]:
 
 
 async def _read(store: TaskStore, options: TasksOptions) -> StorePicture:
-    counts = await store.counts()
-    ready = await store.rows(DurableState.READY, limit=1) if counts[DurableState.READY] else []
     return StorePicture(
-        counts=counts,
-        first_ready=ready[0] if ready else None,
+        counts=await store.counts(),
+        latencies=await latencies_of(store, time.time()),
         rows=await _rows(store, options),
         pauses=await store.pauses(),
         lanes=await store.lanes(limit=options.limit) if options.has_lanes else [],

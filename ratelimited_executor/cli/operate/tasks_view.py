@@ -48,7 +48,7 @@ class StorePicture:
 
     Attributes:
         counts: the number of tasks in each state.
-        first_ready: the ready task that was put first; None if none is ready.
+        latencies: for how many seconds the oldest due task has waited to be claimed, by queue.
         rows: the tasks to list.
         lanes: the lanes to list.
         repetitions: the repetitions to list.
@@ -57,7 +57,7 @@ class StorePicture:
     """
 
     counts: Mapping[DurableState, int]
-    first_ready: TaskRow | None
+    latencies: Mapping[str, float]
     rows: Sequence[TaskRow]
     lanes: Sequence[LaneRow]
     repetitions: Sequence[RepetitionRow] = ()
@@ -71,11 +71,10 @@ def draw_tasks(picture: StorePicture, now: float) -> Group:
     table.add_column("state")
     table.add_column("tasks", justify="right")
     table.add_column("")
+    late = DurableState.READY if picture.counts.get(DurableState.READY) else DurableState.SCHEDULED
     for state, count in picture.counts.items():
         style = "bold yellow" if count and state in _BAD else ""
-        meaning = _MEANING[state]
-        if state is DurableState.READY and picture.first_ready is not None:
-            meaning += f"; the first was due {format_duration(_overdue(picture.first_ready, now))} ago"
+        meaning = _MEANING[state] + (_latency_text(picture.latencies) if state is late else "")
         table.add_row(Text(state.name.lower(), style), Text(f"{count:,}", style), Text(meaning, "dim"))
     parts: list[Any] = [table]
     if picture.pauses:
@@ -106,12 +105,21 @@ def draw_tasks(picture: StorePicture, now: float) -> Group:
     return Group(*parts)
 
 
-def tasks_fields(picture: StorePicture, now: float) -> dict[str, Any]:
+def _latency_text(latencies: Mapping[str, float]) -> str:
+    """Return how long ago the oldest task that waits was due; of several queues each."""
+    if not latencies:
+        return ""
+    ages = [f"{visible(queue)} {format_duration(seconds)}" for queue, seconds in latencies.items()]
+    several = f" ({', '.join(ages)})" if len(ages) > 1 else ""
+    return f"; the oldest was due {format_duration(max(latencies.values()))} ago{several}"
+
+
+def tasks_fields(picture: StorePicture) -> dict[str, Any]:
     """Return a picture of a store as fields for JSON."""
-    first = picture.first_ready
     return {
         "counts": {state.name.lower(): count for state, count in picture.counts.items()},
-        "ready_seconds": None if first is None else round(_overdue(first, now), 3),
+        "ready_seconds": round(max(picture.latencies.values()), 3) if picture.latencies else None,
+        "latency": {queue: round(seconds, 3) for queue, seconds in picture.latencies.items()},
         "pauses": [
             {
                 "function": each.function,
@@ -261,10 +269,6 @@ def _text(data: bytes | None) -> str | None:
 
 def _function(row: TaskRow | EndedRow) -> str:
     return row.name if row.version == 1 else f"{row.name}, version {row.version}"
-
-
-def _overdue(row: TaskRow, now: float) -> float:
-    return max(0.0, now - row.due_us / _US)
 
 
 def _listing(*names: str) -> Table:

@@ -152,8 +152,16 @@ class MemoryStore(TaskStore):
     async def find(self, ids: Sequence[str]) -> list[TaskRow | None]:
         return self._table.find(ids)
 
-    async def rows(self, state: DurableState | None = None, *, after: int = 0, limit: int = 100) -> list[TaskRow]:
-        return self._table.rows(state, after=after, limit=limit)
+    async def rows(
+        self,
+        state: DurableState | None = None,
+        *,
+        after: int = 0,
+        limit: int = 100,
+        newest_first: bool = False,
+        body_max: int | None = None,
+    ) -> list[TaskRow]:
+        return self._table.rows(state, after=after, limit=limit, newest_first=newest_first, body_max=body_max)
 
     async def ended(self, ids: Sequence[str]) -> list[EndedRow | DurableState | None]:
         return self._table.ended(ids)
@@ -166,6 +174,10 @@ class MemoryStore(TaskStore):
 
     async def backlog(self) -> list[BacklogRow]:
         return self._table.backlog()
+
+    async def latencies(self) -> dict[str, int]:
+        """Return for how long the oldest due task of each queue has waited, in microseconds."""
+        return self._table.latencies(self._now_us())
 
     async def lanes(self, *, limit: int = 100) -> list[LaneRow]:
         return self._table.lanes(limit=limit)

@@ -23,6 +23,7 @@ from ratelimited_executor._core.durable.pauses import ENDED, MOVED_MAX, Pauses, 
 from ratelimited_executor._core.durable.repetitions import is_waiting as waits
 from ratelimited_executor._core.durable.table import REMEMBERED_US, vouched
 from ratelimited_executor._core.durable.tasks import (
+    LEVELS_MAX,
     Beat,
     Claimed,
     Claims,
@@ -49,11 +50,12 @@ T = TypeVar("T")
 Rows: TypeAlias = list[tuple[Any, ...]]
 Moves: TypeAlias = Generator[tuple[str, "Sequence[tuple[Any, ...]] | Together"], Rows, T]
 
-__all__ = ["Moves", "Together", "backlog", "beat", "cancel", "cancelled", "claim", "counts", "ended", "find", "finish", "history", "join", "lanes", "leave", "pause", "pauses", "put", "remember", "requeue", "resume", "revive", "rows", "save", "start"]  # fmt: skip
+__all__ = ["Moves", "Together", "backlog", "beat", "cancel", "cancelled", "claim", "counts", "ended", "find", "finish", "history", "join", "lanes", "latencies", "leave", "pause", "pauses", "put", "remember", "requeue", "resume", "revive", "rows", "save", "start"]  # fmt: skip
 
 _BATCH: Final = 1000
 """Maximum tasks of one kind that a claim makes ready, or deletes as expired; the next claim continues."""
 _NEVER: Final = -(2**62)  # before all times
+_WHOLE: Final = 2**30  # bytes, more than arguments or a state have
 _SAMPLE: Final = 1000
 """Rows of unique keys at which a beat looks, to delete those that no longer count; again while that is half of them."""
 _SAMPLES_MAX: Final = 10
@@ -388,19 +390,19 @@ def pauses(now_us: int) -> Moves[list[PauseRow]]:
 
 def find(ids: Sequence[str]) -> Moves[list[TaskRow | None]]:
     """Look tasks up by their ids."""
-    found = yield "find", [(task_id,) for task_id in ids]
+    found = yield "find", [(task_id, _WHOLE) for task_id in ids]
     known = {row.id: row for row in map(_task_row, found)}
     return [known.get(task_id) for task_id in ids]
 
 
-def rows(state: DurableState | None, after: int, limit: int) -> Moves[list[TaskRow]]:
+def rows(
+    state: DurableState | None, after: int, limit: int, *, newest_first: bool, body_max: int | None
+) -> Moves[list[TaskRow]]:
     """List tasks."""
-    if state is None:
-        found = yield "rows", [(after, limit)]
-    elif state in _ROWS:
-        found = yield _ROWS[state], [(after, limit)]
-    else:
-        found = yield "rows_in_state", [(after, state, limit)]
+    name = "rows" if state is None else _ROWS.get(state, "rows_in_state")
+    size = _WHOLE if body_max is None else min(body_max, _WHOLE)
+    terms = (after or -_NEVER if newest_first else after, size, limit)
+    found = yield f"newest_{name}" if newest_first else name, [terms if name != "rows_in_state" else (*terms, state)]
     return [_task_row(row) for row in found]
 
 
@@ -414,6 +416,12 @@ def backlog() -> Moves[list[BacklogRow]]:
     """Count tasks by queue, function and state."""
     found = yield "backlog", [()]
     return backlog_rows(found)
+
+
+def latencies(now_us: int) -> Moves[dict[str, int]]:
+    """Return for how long the oldest due task of each queue has waited."""
+    found = yield "latencies", [(now_us, LEVELS_MAX)]
+    return {queue: now_us - due_us for queue, due_us in found}
 
 
 def lanes(limit: int) -> Moves[list[LaneRow]]:
@@ -603,7 +611,7 @@ def _task_row(row: tuple[Any, ...]) -> TaskRow:
         queue=queue,
         name=name,
         version=-1 - version if version < 0 else version,
-        body=bytes(body),
+        body=bytes(body or b""),  # SQLite cuts nothing to null
         state=_shown(state, version),
         put_us=put_us,
         due_us=due_us,
@@ -615,5 +623,5 @@ def _task_row(row: tuple[Any, ...]) -> TaskRow:
         owner="" if owner is None or version < 0 else owner,
         is_cancelled=bool(is_cancelled),
         error=error,
-        saved=None if saved is None else bytes(saved),
+        saved=bytes(saved) if saved else None,
     )

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ratelimited_executor._core.durable.pauses import ENDED
 from ratelimited_executor._core.durable.tasks import (
+    LEVELS_MAX,
     SIZE_MAX,
     Beat,
     Claims,
@@ -299,13 +300,21 @@ class RedisStore(TaskStore):
         known = {row.id: row for row in rows_of(*await self._run("find", tuple(ids)))}
         return [known.get(task_id) for task_id in ids]
 
-    async def rows(self, state: DurableState | None = None, *, after: int = 0, limit: int = 100) -> list[TaskRow]:
+    async def rows(
+        self,
+        state: DurableState | None = None,
+        *,
+        after: int = 0,
+        limit: int = 100,
+        newest_first: bool = False,
+        body_max: int | None = None,
+    ) -> list[TaskRow]:
         """Return tasks in a state; read a thousand at a time, so they may change in between."""
         rows: list[TaskRow] = []
+        asked = -1 if state is None else int(state)
+        size = 2**30 if body_max is None else body_max  # no task has more
         while len(rows) < limit and after >= 0:
-            after, *found = await self._run(
-                "rows", -1 if state is None else int(state), after, limit - len(rows), SIZE_MAX
-            )
+            after, *found = await self._run("rows", asked, after, limit - len(rows), SIZE_MAX, newest_first, size)
             rows += rows_of(*found)
         return rows
 
@@ -340,6 +349,11 @@ class RedisStore(TaskStore):
                 for queue, function, count, due_us in zip(*[iter(found)] * 4, strict=True):
                     parts.append((queue.decode(), function.decode().partition(" ")[2], int(state), count, due_us))
         return backlog_rows(parts)
+
+    async def latencies(self) -> dict[str, int]:
+        """Return for how long the oldest due task of each queue has waited, in microseconds."""
+        answer = await self._run("latencies", LEVELS_MAX)
+        return dict(sorted((queue.decode(), age_us) for queue, age_us in zip(*[iter(answer)] * 2, strict=True)))
 
     async def lanes(self, *, limit: int = 100) -> list[LaneRow]:
         answer = await self._run("lanes", limit)

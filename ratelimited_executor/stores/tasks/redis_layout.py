@@ -140,11 +140,12 @@ _FIELDS: Final[dict[str, dict[str, Any]]] = {
     "skip_repetition": {"name": str},
     "forget": {"names": tuple},
     "find": {"ids": tuple},
-    "rows": {"state": int, "after": int, "limit": int, "size": int},
+    "rows": {"state": int, "after": int, "limit": int, "size": int, "newest_first": bool, "body_max": int},
     "ended": {"ids": tuple},
     "history": {"before": int, "limit": int},
     "counts": {},
     "backlog": {"state": int, "after": bytes},
+    "latencies": {"levels": int},
     "lanes": {"limit": int},
 }  # fmt: skip
 _ARGUMENTS: Final = {name: make_dataclass(name, fields.items(), slots=True) for name, fields in _FIELDS.items()}

@@ -170,8 +170,17 @@ class SQLStore(TaskStore):
     async def find(self, ids: Sequence[str]) -> list[TaskRow | None]:
         return await self._run(lambda _: moves.find(ids), caller=Caller.READER)
 
-    async def rows(self, state: DurableState | None = None, *, after: int = 0, limit: int = 100) -> list[TaskRow]:
-        return await self._run(lambda _: moves.rows(state, after, limit), caller=Caller.READER)
+    async def rows(
+        self,
+        state: DurableState | None = None,
+        *,
+        after: int = 0,
+        limit: int = 100,
+        newest_first: bool = False,
+        body_max: int | None = None,
+    ) -> list[TaskRow]:
+        options: Any = {"newest_first": newest_first, "body_max": body_max}
+        return await self._run(lambda _: moves.rows(state, after, limit, **options), caller=Caller.READER)
 
     async def ended(self, ids: Sequence[str]) -> list[EndedRow | DurableState | None]:
         return await self._run(lambda _: moves.ended(ids), caller=Caller.READER)
@@ -184,6 +193,10 @@ class SQLStore(TaskStore):
 
     async def backlog(self) -> list[BacklogRow]:
         return await self._run(lambda _: moves.backlog(), caller=Caller.READER)
+
+    async def latencies(self) -> dict[str, int]:
+        """Return for how long the oldest due task of each queue has waited, in microseconds."""
+        return await self._run(moves.latencies, caller=Caller.READER)
 
     async def lanes(self, *, limit: int = 100) -> list[LaneRow]:
         return await self._run(lambda _: moves.lanes(limit), caller=Caller.READER)

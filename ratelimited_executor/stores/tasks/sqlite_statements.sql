@@ -163,31 +163,23 @@ select lane from durable_lanes where lane = $1
 
 -- name: rows_claimed
 -- by the index of the state: without statistics, SQLite would read the table until it has found enough
-select number, id, queue, name, version, body, state, put_us, due_us, priority, lane, "key", attempt_count, lost_count, owner,
-    is_cancelled, error, saved
-from durable_tasks where number in (
-    select number from durable_tasks indexed by durable_claimed where state = 3 and number > $1 order by number limit $2
+select $task from durable_tasks where number in (
+    select number from durable_tasks indexed by durable_claimed where state = 3 and number > $1 order by number limit $3
 ) order by number
 
 -- name: rows_behind
-select number, id, queue, name, version, body, state, put_us, due_us, priority, lane, "key", attempt_count, lost_count, owner,
-    is_cancelled, error, saved
-from durable_tasks where number in (
-    select number from durable_tasks indexed by durable_behind where state = 2 and number > $1 order by number limit $2
+select $task from durable_tasks where number in (
+    select number from durable_tasks indexed by durable_behind where state = 2 and number > $1 order by number limit $3
 ) order by number
 
 -- name: rows_unknown
-select number, id, queue, name, version, body, state, put_us, due_us, priority, lane, "key", attempt_count, lost_count, owner,
-    is_cancelled, error, saved
-from durable_tasks where number in (
-    select number from durable_tasks indexed by durable_unknown where state = 4 and version >= 0 and number > $1 order by number limit $2
+select $task from durable_tasks where number in (
+    select number from durable_tasks indexed by durable_unknown where state = 4 and version >= 0 and number > $1 order by number limit $3
 ) order by number
 
 -- name: rows_paused
-select number, id, queue, name, version, body, state, put_us, due_us, priority, lane, "key", attempt_count, lost_count, owner,
-    is_cancelled, error, saved
-from durable_tasks where number in (
-    select number from durable_tasks indexed by durable_paused where state = 4 and version < 0 and number > $1 order by number limit $2
+select $task from durable_tasks where number in (
+    select number from durable_tasks indexed by durable_paused where state = 4 and version < 0 and number > $1 order by number limit $3
 ) order by number
 
 -- name: waiting

@@ -14,6 +14,9 @@ _ARGUMENT: Final = re.compile(r"\$(\d+)")
 _COMMENT: Final = re.compile(r"--.*$", re.MULTILINE)
 _VERSION: Final = re.compile(r"^-- version: (\d+), for processes that know (\d+) or later$", re.MULTILINE)
 _HEADING: Final = re.compile(r"^-- name: (\w+)$", re.MULTILINE)
+_TASK: Final = """number, id, queue, name, version, substr(body, 1, $2), state, put_us, due_us, priority, lane, "key", attempt_count,
+    lost_count, owner, is_cancelled, error, substr(saved, 1, $2)"""
+"""In place of ``$task``: what a ``TaskRow`` is made of, with the first $2 bytes of arguments and state."""
 
 
 class SchemaStep(NamedTuple):
@@ -116,9 +119,17 @@ def numbered(text: str) -> list[tuple[str, list[int]]]:
 
 
 def read_statements(*names: str) -> dict[str, str]:
-    """Read files of statements, each under a line ``-- name: ...``; later files override earlier ones."""
+    """Read files of statements, each under a line ``-- name: ...``; later files override earlier ones.
+
+    Each list of tasks, ``rows...``, gets a twin ``newest_rows...`` in the reverse order, before a number.
+    """
     statements: dict[str, str] = {}
     for name in names:
         _, *parts = _HEADING.split(read_text(name))
-        statements.update(zip(parts[::2], (text.strip() for text in parts[1::2]), strict=True))
+        texts = (text.strip().replace("$task", _TASK) for text in parts[1::2])
+        statements.update(zip(parts[::2], texts, strict=True))
+    lists = {name: text for name, text in statements.items() if name.startswith("rows")}
+    for name, text in lists.items():
+        reverse = text.replace("number > $1", "number < $1").replace("order by number", "order by number desc")
+        statements[f"newest_{name}"] = reverse
     return statements

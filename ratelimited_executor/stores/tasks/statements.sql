@@ -212,44 +212,29 @@ select name, case when is_saved = 1 then definition else '' end, changed_us from
 where queue = $1 and changed_us > 0 order by name
 
 -- name: find
-select number, id, queue, name, version, body, state, put_us, due_us, priority, lane, "key", attempt_count, lost_count, owner,
-    is_cancelled, error, saved
-from durable_tasks where id = $1
+select $task from durable_tasks where id = $1
 
 -- name: rows
-select number, id, queue, name, version, body, state, put_us, due_us, priority, lane, "key", attempt_count, lost_count, owner,
-    is_cancelled, error, saved
-from durable_tasks where number > $1 order by number limit $2
+-- after a number; `newest_rows` and its like, derived from these, list those before a number from the last on
+select $task from durable_tasks where number > $1 order by number limit $3
 
 -- name: rows_in_state
-select number, id, queue, name, version, body, state, put_us, due_us, priority, lane, "key", attempt_count, lost_count, owner,
-    is_cancelled, error, saved
-from durable_tasks where number > $1 and state = $2 order by number limit $3
+select $task from durable_tasks where number > $1 and state = $4 order by number limit $3
 
 -- name: rows_claimed
-select number, id, queue, name, version, body, state, put_us, due_us, priority, lane, "key", attempt_count, lost_count, owner,
-    is_cancelled, error, saved
-from durable_tasks where state = 3 and number > $1 order by number limit $2
+select $task from durable_tasks where state = 3 and number > $1 order by number limit $3
 
 -- name: rows_behind
-select number, id, queue, name, version, body, state, put_us, due_us, priority, lane, "key", attempt_count, lost_count, owner,
-    is_cancelled, error, saved
-from durable_tasks where state = 2 and number > $1 order by number limit $2
+select $task from durable_tasks where state = 2 and number > $1 order by number limit $3
 
 -- name: rows_unknown
-select number, id, queue, name, version, body, state, put_us, due_us, priority, lane, "key", attempt_count, lost_count, owner,
-    is_cancelled, error, saved
-from durable_tasks where state = 4 and version >= 0 and number > $1 order by number limit $2
+select $task from durable_tasks where state = 4 and version >= 0 and number > $1 order by number limit $3
 
 -- name: rows_paused
-select number, id, queue, name, version, body, state, put_us, due_us, priority, lane, "key", attempt_count, lost_count, owner,
-    is_cancelled, error, saved
-from durable_tasks where state = 4 and version < 0 and number > $1 order by number limit $2
+select $task from durable_tasks where state = 4 and version < 0 and number > $1 order by number limit $3
 
 -- name: rows_dead
-select number, id, queue, name, version, body, state, put_us, due_us, priority, lane, "key", attempt_count, lost_count, owner,
-    is_cancelled, error, saved
-from durable_tasks where state = 5 and number > $1 order by number limit $2
+select $task from durable_tasks where state = 5 and number > $1 order by number limit $3
 
 -- name: lanes
 select behind.lane, count(*), min(head.id), min(case when head.version < 0 then 6 else head.state end)
@@ -276,3 +261,42 @@ select queue, name, 1, count(*), min(due_us) from durable_tasks where state = 1 
 union all select queue, name, 2, count(*), min(due_us) from durable_tasks where state = 2 group by queue, name
 union all select queue, name, 5, count(*), min(due_us) from durable_tasks where state = 5 group by queue, name
 union all select queue, name, 6, count(*), min(due_us) from durable_tasks where state = 4 and version < 0 group by queue, name
+
+-- name: latencies
+-- the least due time of each queue that is past; from each queue and priority to the next by the indexes, however many tasks each has
+with recursive ready (queue) as (
+    select min(queue) from durable_tasks where state = 1
+    union all
+    select (select min(queue) from durable_tasks where state = 1 and queue > ready.queue) from ready where queue is not null
+), scheduled (queue) as (
+    select min(queue) from durable_tasks where state = 0 and lane is null
+    union all
+    select (select min(queue) from durable_tasks where state = 0 and lane is null and queue > scheduled.queue)
+    from scheduled where queue is not null
+), heads (queue) as (
+    select min(queue) from durable_tasks where state = 0 and lane is not null
+    union all
+    select (select min(queue) from durable_tasks where state = 0 and lane is not null and queue > heads.queue)
+    from heads where queue is not null
+), levels (queue, priority, place) as (
+    select queue, (select max(priority) from durable_tasks where durable_tasks.queue = ready.queue and state = 1), 1 from ready where queue is not null
+    union all
+    select queue, (
+        select max(priority) from durable_tasks
+        where durable_tasks.queue = levels.queue and state = 1 and durable_tasks.priority < levels.priority
+    ), place + 1
+    from levels where priority is not null and place < $2
+), firsts (queue, due_us) as (
+    select queue, (
+        select min(due_us) from durable_tasks
+        where durable_tasks.queue = levels.queue and state = 1 and durable_tasks.priority = levels.priority
+    )
+    from levels where priority is not null
+    union all
+    select queue, (select min(due_us) from durable_tasks where durable_tasks.queue = scheduled.queue and state = 0 and lane is null)
+    from scheduled where queue is not null
+    union all
+    select queue, (select min(due_us) from durable_tasks where durable_tasks.queue = heads.queue and state = 0 and lane is not null)
+    from heads where queue is not null
+)
+select queue, min(due_us) from firsts where due_us <= $1 group by queue order by queue

@@ -76,10 +76,10 @@ def test_states_are_counted(path):
 
 
 def test_age_of_what_is_ready_is_shown(path):
-    """The age of the first ready task is shown, or none if no task is ready."""
+    """The age of the oldest due task is shown, or none if no due task waits."""
     fields = json.loads(run(path, "--json")[1])
     assert 0 <= fields["ready_seconds"] < 600
-    assert re.search(r"ready +1  due, not claimed yet; the first was due \d.* ago", run(path)[1])
+    assert re.search(r"ready +1  due, not claimed yet; the oldest was due \d.* ago", run(path)[1])
     run(path, "--cancel", "due", "--cancel", "behind")
     assert json.loads(run(path, "--json")[1])["ready_seconds"] is None
     assert "due, not claimed yet\n" in re.sub(" +\n", "\n", run(path)[1])
@@ -101,10 +101,10 @@ def test_passwords_in_urls_are_hidden(width):
         )
         for number, result, error in [(1, text.encode(), ""), (2, None, text)]
     ]  # fmt: skip
-    picture = StorePicture(counts={}, first_ready=None, rows=[row], lanes=[], ended=ends)
+    picture = StorePicture(counts={}, latencies={}, rows=[row], lanes=[], ended=ends)
     out = io.StringIO()
     Console(file=out, width=width).print(draw_tasks(picture, 1000.0))
-    fields = tasks_fields(picture, 1000.0)
+    fields = tasks_fields(picture)
     assert (out.getvalue().count("letmein"), out.getvalue().count("***@bank")) == (0, 4)
     assert "https://***@bank.example/pay" in fields["tasks"][0]["error"]
     assert "https://***@bank.example/pay" in fields["ended"][1]["error"]
@@ -122,7 +122,7 @@ def test_nothing_is_cut_on_a_narrow_terminal(width):
     )  # fmt: skip
     out = io.StringIO()
     Console(file=out, width=width).print(
-        draw_tasks(StorePicture(counts={}, first_ready=None, rows=[row], lanes=[]), 1000.0)
+        draw_tasks(StorePicture(counts={}, latencies={}, rows=[row], lanes=[]), 1000.0)
     )
     lines = [line.rstrip() for line in out.getvalue().splitlines()]
     narrow = [
@@ -139,19 +139,22 @@ def test_nothing_is_cut_on_a_narrow_terminal(width):
         assert re.search(f"0192f0c1-charge +{error}", out.getvalue())
 
 
-@pytest.mark.parametrize(("ago", "seconds", "text"), [(130, 130.0, "2m10s"), (-1, 0.0, "0 ms")])
-def test_age_of_what_is_ready_counts_from_when_it_was_due(ago, seconds, text):
-    """The age of a ready task counts from its due time, however long before it was put, and is never negative."""
-    row = TaskRow(
-        number=1, id="x", queue="default", name="f", version=1, body=b"", state=DurableState.READY, put_us=0,
-        due_us=(1000 - ago) * 1_000_000, priority=0, lane=None, key=None, attempt_count=0, lost_count=0, owner="",
-        is_cancelled=False, error="",
-    )  # fmt: skip
-    picture = StorePicture(counts={DurableState.READY: 1}, first_ready=row, rows=[], lanes=[])
-    assert seconds == tasks_fields(picture, 1000.0)["ready_seconds"]
+@pytest.mark.parametrize("ready", [0, 7])
+def test_latency_is_that_of_the_oldest_queue(ready):
+    """The oldest due task is named, and each queue if there are several; also if none is ready, as no process makes it so."""
+    picture = StorePicture(
+        counts={DurableState.SCHEDULED: 1, DurableState.READY: ready},
+        latencies={"default": 5.0, "mail": 130.0},
+        rows=[],
+        lanes=[],
+    )
+    fields = tasks_fields(picture)
+    assert (130.0, {"default": 5.0, "mail": 130.0}) == (fields["ready_seconds"], fields["latency"])
     out = io.StringIO()
-    Console(file=out, width=100).print(draw_tasks(picture, 1000.0))
-    assert f"; the first was due {text} ago" in out.getvalue()
+    Console(file=out, width=120).print(draw_tasks(picture, 1000.0))
+    [line] = [line.rstrip() for line in out.getvalue().splitlines() if "oldest" in line]
+    assert line.startswith("ready" if ready else "scheduled")
+    assert line.endswith("; the oldest was due 2m10s ago (default 5 s, mail 2m10s)")
 
 
 def test_tasks_of_a_state_are_listed(path):

@@ -136,6 +136,19 @@ async def test_log_says_why_a_task_is_a_dead_letter(store, caplog, retry, told):
     assert [f"durable tasks: 'note' ('x') is a dead letter {told}"] == caplog.messages
 
 
+async def test_log_of_a_dead_letter_shows_no_password(store, caplog):
+    """The line of a dead letter hides passwords in URLs of the error by the rule of pages and commands; the store keeps the error."""
+    process = Process(store)
+    async with process.tasks:
+        await process.note.put("bad https://ann:letmein@bank.example/?token=abc1", id="x")
+    await process.run(5)
+    [line] = caplog.messages
+    assert line.endswith("ValueError('bad https://***@bank.example/?token=***')")
+    assert "letmein" not in caplog.text
+    [row] = await store.rows()
+    assert "letmein" in row.error
+
+
 async def test_failed_attempts_are_repeated_and_the_last_makes_a_dead_letter(store):
     """The third failed attempt makes a dead letter with its error, which can be put back, and later cancelled."""
     process = Process(store, retry=Retry(3, base=1, on=ValueError))

@@ -38,7 +38,7 @@ HASTY_LEASE = 9
 HOUR = 3_600_000
 TIMED = (
     "put", "join", "beat", "leave", "claim", "finish", "cancel", "requeue", "place", "forget", "pause", "resume", "pauses",
-    "repetitions", "save_repetition", "pause_repetition", "skip_repetition",
+    "repetitions", "latencies", "save_repetition", "pause_repetition", "skip_repetition",
 )  # fmt: skip
 
 
@@ -124,7 +124,10 @@ class Program:
             )[0]
             yield from getattr(self, f"_{kind}")()
             rows = yield from self._both("rows", None, after=0, limit=10_000)
+            state = (None, *DurableState)[step % (1 + len(DurableState))]
+            yield from self._both("rows", state, after=0, limit=3, newest_first=True, body_max=step % 9)
             yield from self._both("counts")
+            yield from self._both("latencies")
             yield from self._both("lanes", limit=5)
             yield from self._both("repetitions")
             yield from self._both("changed_repetitions", "mail")

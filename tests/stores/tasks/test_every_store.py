@@ -110,6 +110,74 @@ async def test_claims_in_turn_by_key(store, clock):
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize("state", [None, *DurableState])
+async def test_list_goes_on_where_the_last_one_ended_in_either_order(store, state):
+    """Tasks of each state come in the order of their puts or in its reverse, some at a time, each once, with as much as was asked for."""
+    await store.join("o", 60_000_000)
+    ends = {DurableState.DEAD: End.DEAD, DurableState.UNKNOWN: End.UNKNOWN}
+    await store.put([NewTask(id="head", name="f", lane="l", body=b"body", delay_us=10**12)])
+    names = [f"{n}" for n in range(9)]
+    is_behind, is_later = state is DurableState.BEHIND, state is DurableState.SCHEDULED
+    await store.put(
+        [
+            NewTask(
+                id=id,
+                name="f",
+                body=b"body" if id != "0" else b"",
+                cost="2",
+                lane="l" if is_behind else None,
+                delay_us=10**12 * (1 + is_behind) * (is_behind or is_later),
+            )
+            for id in names
+        ]
+    )
+    if state is DurableState.PAUSED:
+        await store.pause(Pause(function="f"), None)
+    if state in (DurableState.CLAIMED, DurableState.PAUSED, *ends):
+        claimed = (await store.claim(Claim(owner="o", count=99))).tasks
+        await store.save([(each.ref, b"state") for each in claimed])
+        if state in ends:
+            await store.finish([TaskOutcome(each.ref, ends[state], error="e") for each in claimed])
+    expected = [*(["head"] if state in (None, DurableState.SCHEDULED) else []), *names]
+    for newest_first in (False, True):
+        found, after = [], 0
+        while rows := await store.rows(state, after=after, limit=4, newest_first=newest_first, body_max=3):
+            assert all(row.body == (b"bod" if row.id != "0" else b"") for row in rows)
+            assert {row.saved for row in rows} <= {None, b"sta"}
+            found, after = [*found, *[row.id for row in rows]], rows[-1].number
+        assert (expected[::-1] if newest_first else expected) == found
+    assert {(b"", None)} == {(row.body, row.saved) for row in await store.rows(state, body_max=0)}
+    assert {b"body", b""} == {row.body for row in await store.rows(state, newest_first=True)}
+
+
+async def test_latency_of_a_queue_is_that_of_its_oldest_due_task(store, clock):
+    """Due tasks that wait count, of every priority and also if no process has looked since; claimed, blocked and ended ones do not."""
+    await store.join("o", 60_000_000)
+    now_us = clock.now_us
+    await store.put(
+        [
+            *[NewTask(id=f"{n}", name="f", due_us=now_us - n, priority=n % 7 / 2) for n in range(60)],
+            NewTask(id="later", name="f", delay_us=100, queue="later"),
+            NewTask(id="head", name="f", delay_us=100, queue="heads", lane="l"),
+            NewTask(id="behind", name="f", delay_us=200, queue="heads", lane="l"),
+            NewTask(id="past", name="f", due_us=now_us - 10**9, queue="a b", priority=-1.5),
+        ]
+    )
+    assert {"default": 59, "a b": 10**9} == await store.latencies()
+    clock.set(now_us + 150)
+    assert {"default": 209, "a b": 10**9 + 150, "later": 50, "heads": 50} == await store.latencies()
+    for n in range(59, 9, -1):
+        await store.cancel([f"{n}"])
+    assert 159 == (await store.latencies())["default"]
+    [claimed] = (await store.claim(Claim(owner="o", queue="a b", count=1))).tasks
+    await store.claim(Claim(owner="o", queue="heads", count=1))
+    assert {"default", "later"} == (await store.latencies()).keys()
+    await store.finish([TaskOutcome(claimed.ref, End.DEAD, error="e")])
+    assert "a b" not in await store.latencies()
+    await store.requeue(["past"])
+    assert 0 == (await store.latencies())["a b"]
+
+
 async def test_two_users_open_and_close_at_once(store, clock):
     """Two users may open and close a store at once: nothing is left open, and the one who opens can use it."""
     await store.aclose()

@@ -441,6 +441,35 @@ async def test_claims_in_turn_are_by_an_index(opened, database):
         assert "Sort Key: durable_tasks.due_us" not in plan, plan
 
 
+async def test_latencies_are_by_indexes(opened, database):
+    """The latency of queues is read from one queue and priority to the next: it takes as many pages as these, not as the tasks."""
+    store = await opened()
+    for n in range(10):
+        await store.put([task(f"{n}-{i}", priority=float(i % 3), queue=f"q{i % 2}") for i in range(1000)])
+    await store.put([task(f"later {i}", delay_us=10**9) for i in range(1000)])
+    database.connection.execute("analyze durable_tasks")
+    cursor = psycopg.RawCursor(database.connection)
+    cursor.execute(f"explain (analyze, buffers) {postgres._STATEMENTS['latencies']}", (2**62, 1000))
+    plan, _, _ = "\n".join(line for (line,) in cursor.fetchall()).partition("Planning:")
+    assert "Seq Scan on durable_tasks" not in plan, plan
+    assert max(map(int, re.findall(r"shared hit=(\d+)", plan))) < 200, plan
+
+
+@pytest.mark.parametrize(("name", "first"), [("rows_dead", 0), ("newest_rows_dead", 2**62)])
+async def test_dead_letters_are_listed_by_their_index(opened, database, name, first):
+    """A page of dead letters reads these alone, whichever come first, and none of the tasks that wait."""
+    store = await opened()
+    await store.put([task(f"ready {n}") for n in range(5000)])
+    database.connection.execute("update durable_tasks set state = 5 where number % 50 = 0")
+    database.connection.execute("analyze durable_tasks")
+    cursor = psycopg.RawCursor(database.connection)
+    cursor.execute(f"explain (analyze, buffers) {postgres._STATEMENTS[name]}", (first, 100, 10))
+    plan = "\n".join(line for (line,) in cursor.fetchall())
+    assert "durable_dead" in plan, plan
+    assert "Sort" not in plan, plan
+    assert "Rows Removed" not in plan, plan
+
+
 async def test_claims_in_turn_skip_what_others_are_claiming(opened):
     """Four stores that claim in turn at once get each of a thousand tasks once."""
     stores = [await opened() for _ in range(4)]

@@ -339,14 +339,26 @@ async def test_calls_of_users_that_wait_hold_up_no_runner(opened):
     assert [[DurableState.READY]] * 100 == await asyncio.gather(*waiting)
 
 
-@pytest.mark.parametrize("name", ["rows_claimed", "rows_behind", "rows_unknown", "rows_dead"])
-async def test_rows_of_a_state_that_may_be_rare_are_found_by_its_index(opened, name):
-    """A list of tasks in a state that may be rare does not read the others."""
+@pytest.mark.parametrize("order", ["", "newest_"])
+@pytest.mark.parametrize("name", ["rows_claimed", "rows_behind", "rows_unknown", "rows_paused", "rows_dead"])
+async def test_rows_of_a_state_that_may_be_rare_are_found_by_its_index(opened, name, order):
+    """A list of tasks in a state that may be rare does not read the others; of dead letters, it reads and sorts no others."""
     store = await opened()
-    [(text, _)] = sqlite._STATEMENTS[name]
-    plan = [detail for *_, detail in store._connection.execute(f"explain query plan {text}", (0, 100))]
+    [(text, numbers)] = sqlite._STATEMENTS[f"{order}{name}"]
+    plan = [detail for *_, detail in store._connection.execute(f"explain query plan {text}", [100] * len(numbers))]
     assert any(f"INDEX durable_{name.removeprefix('rows_')}" in detail for detail in plan), plan
-    assert not any("rowid>" in detail for detail in plan), plan
+    assert not any("rowid>" in detail or "rowid<" in detail for detail in plan), plan
+    assert name != "rows_dead" or not any("ORDER BY" in detail for detail in plan), plan
+
+
+async def test_latencies_are_by_indexes(opened):
+    """The latency of queues is read from one to the next by indexes: no statement goes through a backlog."""
+    store = await opened()
+    [(text, numbers)] = sqlite._STATEMENTS["latencies"]
+    plan = [detail for *_, detail in store._connection.execute(f"explain query plan {text}", [0] * len(numbers))]
+    tables = [detail for detail in plan if "durable_tasks" in detail]
+    assert len(tables) > 10, plan
+    assert all(detail.startswith("SEARCH") for detail in tables), plan
 
 
 @pytest.mark.parametrize(("name", "index"), [
