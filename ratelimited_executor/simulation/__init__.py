@@ -36,10 +36,12 @@ from ratelimited_executor.simulation.simulation import Nodes, Scenario, Simulati
 from ratelimited_executor.simulation.strategies import STRATEGIES
 from ratelimited_executor.simulation.summary import (
     ExecutorSummary,
+    GaugeSummary,
     JobSummary,
     ObjectiveSummary,
     PopulationSummary,
     Quantiles,
+    ResourceSummary,
     Summary,
 )
 from ratelimited_executor.simulation.sweeps import Configuration, Estimate, Sweep, SweepRun, sweep
@@ -61,6 +63,7 @@ __all__ = [
     "ExecutorSummary",
     "Exponential",
     "Forecast",
+    "GaugeSummary",
     "Job",
     "JobFailedError",
     "JobSummary",
@@ -78,6 +81,7 @@ __all__ = [
     "Recorded",
     "Recording",
     "Regular",
+    "ResourceSummary",
     "RunProgress",
     "RunResult",
     "Sample",

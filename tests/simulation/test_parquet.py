@@ -101,7 +101,7 @@ def test_format_of_texts(write):
     path = write(at=["31.01.2024 12:00:03", "31.01.2024 12:00:00"], when=[1, 2])
     found = read_recording(path, time="at", time_format="%d.%m.%Y %H:%M:%S")
     assert ([0, 3], NOON.timestamp()) == (list(found.times), found.begin)
-    assert "time_format must be given for a column of texts only: leave it out" == refusal(
+    assert "time_format must be given for columns of texts only: leave it out" == refusal(
         path, time="when", time_format="%Y"
     )
 

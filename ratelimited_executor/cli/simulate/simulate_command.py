@@ -296,6 +296,8 @@ def _summary_table(result: RunResult) -> Table:
         table.add_row("queue depth, mean and most", f"{each.queue_depth_mean:,.1f}, {each.queue_depth_most:,}")
         table.add_row("start delay, p50, p99 and most", _spans(each.start_delay))
         table.add_row("evenness of the throughput", "none" if each.evenness is None else f"{each.evenness:.3f}")
+        for resource, use in each.resources.items():
+            table.add_row(f"{escape(resource)} used, of the limit", f"{use.used:,}, {use.part:.1%}")
     for name, kind in summary.jobs_by_kind.items():
         _add_kind(table, name, kind)
     if summary.cost:
@@ -303,6 +305,9 @@ def _summary_table(result: RunResult) -> Table:
         table.add_row("workers", f"{summary.worker_cost:,.2f}")
         table.add_row("calls", f"{summary.cost - summary.worker_cost:,.2f}")
         table.add_row("both", f"{summary.cost:,.2f}")
+    for name, level in summary.gauges.items():
+        table.add_row(f"[bold]{escape(name)}", "")
+        table.add_row("least, mean and most", f"{level.least:,g}, {level.mean:,.4g}, {level.most:,g}")
     for name, of in summary.populations.items():
         table.add_row(f"[bold]{escape(name)}", "")
         table.add_row("keys", f"{of.keys:,}")
