@@ -20,7 +20,7 @@ from ratelimited_executor.simulation.distributions import (
 from ratelimited_executor.simulation.forecasts import Forecast, forecast
 from ratelimited_executor.simulation.jobs import Job, JobFailedError
 from ratelimited_executor.simulation.lasting import Lasting
-from ratelimited_executor.simulation.population import Member, Population
+from ratelimited_executor.simulation.population import Life, Member, Population
 from ratelimited_executor.simulation.recordings import (
     Recording,
     read_access_log,
@@ -68,6 +68,7 @@ __all__ = [
     "JobFailedError",
     "JobSummary",
     "Lasting",
+    "Life",
     "LogNormal",
     "Member",
     "Nodes",

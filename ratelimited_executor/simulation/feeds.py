@@ -46,6 +46,10 @@ class Feed:
     ) -> None:
         if isinstance(job, Job) and job.is_recorded and not (isinstance(arrivals, Recorded) and arrivals.has_durations):
             raise ValueError(NOT_RECORDED)
+        if isinstance(job, Job) and job.is_recorded and isinstance(arrivals, Recorded) and not arrivals.is_ended:
+            raise ValueError(
+                f"duration of {job.name} must be finite, and in the recording there is none where it has no end"
+            )
         self.arrivals: Final = arrivals
         self.job: Final = job
         self._population: Final = keys if isinstance(keys, Population) and keys.is_changing else None

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections import Counter, defaultdict
 from dataclasses import asdict
-from operator import itemgetter
+from operator import attrgetter, itemgetter
 from typing import TYPE_CHECKING, Any, Final
 
 from ratelimited_executor._core.durations import format_duration
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 __all__ = ["Recorder"]
 
 _AGE_SECONDS: Final = 3600.0  # between two measurements of the ages of all keys
+_SYNCS: Final = attrgetter("syncs")
 
 
 class Recorder:
@@ -336,7 +337,7 @@ class Recorder:
         now = self._simulation.now
         for source in self._simulation.sources:
             if source.kind == "population":
-                syncs = [member.syncs for member in source.subject.members.values()]
+                syncs = list(map(_SYNCS, source.subject.members.values()))
                 for metric, level in (("keys_never_synced", syncs.count(0)), ("keys_synced_once", syncs.count(1))):
                     self._write_level(source, metric, level, time, is_written=is_written)
                 source.meters["time_since_last_sync"].extend([max(0.0, age) for age in source.subject.ages(now)])

@@ -489,7 +489,8 @@ def _row_expected(wanted: dict[str, str | None], time_format: str | None) -> str
     """Say what a row of a table must have."""
     what = "ISO 8601 or seconds since the epoch" if time_format is None else f"the format {time_format!r}"
     seconds = f", seconds in column {wanted['duration']!r}" if wanted["duration"] else ""
-    return f"a time in column {wanted['time']!r} ({what}){seconds}"
+    later = f", a later time or nothing in column {wanted['end']!r}" if wanted["end"] else ""
+    return f"a time in column {wanted['time']!r} ({what}){seconds}{later}"
 
 
 def _read_rows(

@@ -10,6 +10,7 @@ from ratelimited_executor import Rate
 from ratelimited_executor.simulation import Regular, Scenario, simulate
 from ratelimited_executor.simulation.levels import GaugeRecord, amount_a_second
 from ratelimited_executor.simulation.shortcut.rules import NoShortcutError, Survey
+from ratelimited_executor.simulation.sweeps import figures_of
 from ratelimited_executor.policies import Quota
 
 
@@ -97,6 +98,26 @@ def test_shortcut_leaves_gauges_to_the_executor():
     with pytest.raises(NoShortcutError, match="ended is a gauge"):
         survey.set_up(Counting())
     survey.close()
+
+
+def test_sweeps_have_figures_of_gauges_and_resources():
+    """A sweep may be judged by a gauge, by the use of a resource, or by the keys that left."""
+
+    class All(Scenario):
+        def setup(self, sim):
+            api = sim.executor("api", resources={"tokens": "60/min"})
+            users = sim.population("users", 3, period=10, lifetime=30)
+            sim.gauge("users", lambda: len(users))
+            sim.arrive(Regular(0.5), api, sim.job("ask", 1, cost={"tokens": 1}))
+
+    found = figures_of(simulate(All(), days=1 / 1440, step=6).summary)
+    assert {
+        "part of the tokens of api that was used": pytest.approx(31 / 60),
+        "gauge users, mean": pytest.approx(1.2),
+        "gauge users, most": 3,
+        "gauge users, last": 0,
+        "never synced keys that left users": 3,
+    }.items() <= found.items()
 
 
 def test_gauge_without_time_has_no_figures():

@@ -113,6 +113,12 @@ def test_durations_with_a_unit(write, arrow, unit):
     assert [2, 90] == list(read_parquet(write(at=[1, 2], took=took), time="at", duration="took").durations)
 
 
+def test_durations_from_ends(write, arrow):
+    """Ends may be timestamps as times may be, and are infinitely late where there is none."""
+    path = write(begin=[NOON, NOON], end=[NOON + timedelta(seconds=7), None])
+    assert [7, float("inf")] == list(read_parquet(path, time="begin", end="end").durations)
+
+
 def test_keys_are_texts(write, arrow):
     """A key is taken as its text, and a missing one is empty, as in a CSV file."""
     path = write(at=[1, 2, 3], number=[7, None, 9], raw=[b"a\xff", b"b", None], text=["x", "", None])

@@ -312,6 +312,8 @@ def _summary_table(result: RunResult) -> Table:
         table.add_row(f"[bold]{escape(name)}", "")
         table.add_row("keys", f"{of.keys:,}")
         table.add_row("never synced, overdue at the end", f"{of.never_synced:,}, {of.overdue:,}")
+        if of.joined or of.left:
+            table.add_row("joined, left, left without a sync", f"{of.joined:,}, {of.left:,}, {of.left_unserved:,}")
         table.add_row("sync interval, p50, p99 and most", _spans(of.sync_interval))
         table.add_row("sync delay, p50, p99 and most", _spans(of.sync_delay))
         table.add_row("lock conflicts", f"{of.lock_conflicts:,}")

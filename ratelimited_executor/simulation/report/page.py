@@ -150,17 +150,20 @@ def _quantile_rows(heading: str, key: str, found: list[StoredQuantiles]) -> list
 
 
 def _keys_table(runs: Sequence[StoredRun]) -> str:
+    is_changing = any(any(population.turnover) for run in runs for population in run.populations)
     rows = [
         [
             f"{run.label}: {population.name}" if len(runs) > 1 else population.name,
             *map(_optional, (population.keys, population.never_synced, population.syncs, population.failures)),
             _seconds(population.longest_interval),
+            *((f"{count:,}" for count in population.turnover) if is_changing else ()),
         ]
         for run in runs
         for population in run.populations
     ]
     headings = ("Population", "Keys", "Never synced", "Syncs", "Failures", "Longest time without a sync")
-    return table(headings, rows, caption="Keys of each population, at the end")
+    further = ("Joined", "Left", "Left without a sync") if is_changing else ()
+    return table((*headings, *further), rows, caption="Keys of each population, at the end")
 
 
 def _details(runs: Sequence[StoredRun]) -> str:

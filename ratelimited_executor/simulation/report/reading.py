@@ -108,7 +108,11 @@ class Bin:
 
 @dataclass(frozen=True, slots=True)
 class StoredPopulation:
-    """The keys of a population, and their intervals between syncs. None if the run does not record a value."""
+    """The keys of a population at the end, and their intervals between syncs. None if the run does not record a value.
+
+    Attributes:
+        turnover: the keys that joined, that left, and those of them that were never synced in their life.
+    """
 
     name: str
     bins: list[Bin]
@@ -117,6 +121,7 @@ class StoredPopulation:
     syncs: int | None = None
     failures: int | None = None
     longest_interval: float | None = None
+    turnover: tuple[int, int, int] = (0, 0, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -502,11 +507,19 @@ class _Reader:
                 "FROM key_summary GROUP BY source"
             )
         }
-        return [
-            StoredPopulation(source.name, bins.get(source.id, []), *summaries.get(source.id, ()))
+        turnovers = {
+            source: (joined, left, unserved)
+            for source, joined, left, unserved in self._rows(
+                "SELECT source, sum(value * (metric = 'keys_joined')), sum(value * (metric = 'keys_left')), "
+                "sum(value * (metric = 'keys_left_unserved')) FROM counter GROUP BY source"
+            )
+        }
+        found = [
+            (source.id, StoredPopulation(source.name, bins.get(source.id, []), *summaries.get(source.id, ())))
             for source in sources
             if source.kind == "population" and (source.id in bins or source.id in summaries)
         ]
+        return [replace(population, turnover=turnovers.get(number, (0, 0, 0))) for number, population in found]
 
     def _cycles(self, sources: list[StoredSource]) -> list[Cycle]:
         names = {source.id: source.name for source in sources}
