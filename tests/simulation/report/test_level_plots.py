@@ -65,6 +65,56 @@ def test_runs_are_told_apart(run):
     ]
 
 
+@dataclass
+class Accounts(Scenario):
+    """An account joins every quarter of an hour, and the first of them is synced after an hour and a half, and again later."""
+
+    executors: int = 1
+    days = 1 / 6
+
+    def setup(self, sim):
+        accounts = sim.population("accounts", 1, period="1h", joins=Regular(1 / 900), lifetime="3h")
+        job = sim.job("sync", 1, population=accounts)
+        for number in range(self.executors):
+            api = sim.executor(f"api {number}", resources={"tokens": "1/s"})
+            for delay in (5400, 9000):
+                api.schedule(job, 0, delay=delay, cost={"tokens": 1})
+
+
+def test_numbers_of_keys_are_drawn(tmp_path):
+    """Those that are there in each step, and every hour those that were never synced, and once."""
+    simulate(Accounts(), database=tmp_path / "run.sqlite3")
+    (plot,) = (plot for plot in make_level_plots(read_runs([tmp_path / "run.sqlite3"])) if plot.key == "keys-1")
+    lines = {line.name: line.y for line in plot.lines}
+    there, never, once = (lines[f"accounts, {what}"] for what in ("there", "never synced", "synced once"))
+    assert [2, 2, 6, 13] == [there[at] for at in (0, 13, 59, 178)]
+    assert [there[59], there[119] - 1, there[179]] == [
+        never[59],
+        never[119],
+        never[179],
+    ]  # the first has left at the end
+    assert (None, None) == (never[58], once[58])
+    assert [0, 1, 0] == [once[59], once[119], once[179]]
+
+
+def test_numbers_of_keys_of_several_runs(tmp_path):
+    """Each number has a plot of its own, with a line for each run."""
+    for seed in (1, 2):
+        simulate(Accounts(), database=tmp_path / f"{seed}.sqlite3", seed=seed)
+    plots = [plot for plot in make_level_plots(read_runs(sorted(tmp_path.glob("*.sqlite3")))) if "keys" in plot.key]
+    assert ["keys-1", "keys-2", "keys-3"] == [plot.key for plot in plots]
+    assert "Keys that are never synced" == plots[1].title
+    assert ["accounts, seed 1: accounts", "accounts, seed 2: accounts"] == [line.name for line in plots[1].lines]
+
+
+def test_lines_that_are_left_out_are_counted(tmp_path):
+    """A plot has 16 lines at most, and its caption says of how many."""
+    simulate(Accounts(executors=20), database=tmp_path / "run.sqlite3")
+    (plot,) = (plot for plot in make_level_plots(read_runs([tmp_path / "run.sqlite3"])) if plot.key == "resource-1")
+    assert 16 == len(plot.lines)
+    assert plot.caption.endswith("The first 16 of 40 lines are shown.")
+
+
 def test_run_of_a_version_without_gauges_is_read(run):
     """A database without the table has no such plots."""
     path = run()
