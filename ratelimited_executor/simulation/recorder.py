@@ -293,7 +293,8 @@ class Recorder:
                 self._database.add("step", (time, source.number, *changes, executing, depth, pending, backlog))
             account.add(tally, executing=executing, depth=depth, pending=pending)
             for resource, limits in source.subject.resources.items():
-                self._take_resource(source, resource, amount_a_second(limits), time, is_written=is_written)
+                limit = amount_a_second(limits) / source.node_count
+                self._take_resource(source, resource, limit, time, is_written=is_written)
             if refusals and (refused := refusals.pop(source.subject, 0)):
                 account.refused += refused
                 self.total.refused += refused

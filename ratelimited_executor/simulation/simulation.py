@@ -63,9 +63,10 @@ class ArrivalSource:
         meters: its measurements, by metric.
         observer: measures an executor as its tasks run; only an executor has it.
         worker_price: the price of an hour of a worker of an executor.
+        node_count: the number of nodes that share the limits of an executor evenly, itself included.
     """
 
-    __slots__ = ("kind", "meters", "name", "number", "observer", "subject", "worker_price")
+    __slots__ = ("kind", "meters", "name", "node_count", "number", "observer", "subject", "worker_price")
 
     observer: ExecutorObserver
 
@@ -75,6 +76,7 @@ class ArrivalSource:
         self.name = name
         self.subject = subject
         self.worker_price = 0.0
+        self.node_count = 1
         self.meters = {metric: Meter(number, metric) for metric in metrics}
 
     def details(self) -> dict[str, Any]:
@@ -215,7 +217,7 @@ class Simulation:
             self._managers.append(manager)
             with contextlib.suppress(StopIteration):
                 manager.start().send(None)  # runs to its end at once: it never waits
-            executors.append(self._measure(manager.executor(f"{name}/{rank}", **options), options, price))
+            executors.append(self._measure(manager.executor(f"{name}/{rank}", **options), options, price, count))
         return Nodes(executors)
 
     def population(
@@ -588,11 +590,11 @@ class Simulation:
     # Helpers.
 
     def _measure(
-        self, executor: RateLimitedExecutor, options: dict[str, Any], worker_price: float
+        self, executor: RateLimitedExecutor, options: dict[str, Any], worker_price: float, node_count: int = 1
     ) -> RateLimitedExecutor:
         """Measure an executor that was created with some options."""
         source = self._add_source("executor", executor.name, executor, ("start_delay",))
-        source.worker_price = worker_price
+        source.worker_price, source.node_count = worker_price, node_count
         source.observer.observe(executor)
         if any(options.get(name) is not None for name in ("max_pending", "key_max_pending")):
             self._bounded.add(executor)

@@ -146,6 +146,21 @@ def test_retries_and_corrections_count():
     assert 30 == use_of(Settling(), minutes=1).resources["tokens"].used
 
 
+@pytest.mark.parametrize("policy", [None, Window()])
+def test_nodes_of_a_fleet_share_the_limits(policy):
+    """Each node may use its part, and uses all of it where there are jobs enough."""
+
+    class Fleet(Scenario):
+        def setup(self, sim):
+            options = {} if policy is None else {"policy": policy}
+            nodes = sim.fleet("api", 2, rate="100/s", resources={"tokens": "600/min"}, **options)
+            sim.arrive(Poisson(50), nodes, sim.job("ask", 0, cost={"tokens": 1}))
+
+    for executor in simulate(Fleet(), days=600 / 86_400).summary.executors.values():
+        assert 3000 == executor.resources["tokens"].admitted
+        assert 0.98 < executor.resources["tokens"].part <= 1
+
+
 def test_limits_may_change():
     """What the limits admit is summed up step by step."""
 
