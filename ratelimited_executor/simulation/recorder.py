@@ -251,6 +251,12 @@ class Recorder:
             "start_delay": asdict(total.start_delay),
             "sync_delay": asdict(Quantiles.of(delays)),
             "worker_cost": summary.worker_cost,
+            "resources": {
+                f"{resource} of {name}": {"used": use.used, "part": use.part}
+                for name, executor in summary.executors.items()
+                for resource, use in executor.resources.items()
+            },
+            "gauges": {name: asdict(gauge) for name, gauge in summary.gauges.items()},
             "jobs_by_kind": {name: _written_kind(kind) for name, kind in summary.jobs_by_kind.items()},
         }
 

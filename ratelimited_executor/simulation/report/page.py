@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from ratelimited_executor.simulation.report.document import alert, document, row_html, section, table, table_html
 from ratelimited_executor.simulation.report.figures import figure_html
 from ratelimited_executor.simulation.report.kind_tables import delay_text, kinds_section
+from ratelimited_executor.simulation.report.level_tables import levels_section
 from ratelimited_executor.simulation.report.plots import TimePlot
 from ratelimited_executor.simulation.report.units import duration, number
 
@@ -53,6 +54,7 @@ def render(runs: Sequence[StoredRun], plots: Sequence[Plot], flat: Sequence[str]
         section("summary", "Summary", _summary_table(runs) + _flat_note(flat)),
         "</div>",
         kinds_section(runs),
+        levels_section(runs),
         *(_plot_section(plot, is_first=index == 0) for index, plot in enumerate(plots)),
         section("keys", "Keys", _keys_table(runs)) if any(run.populations for run in runs) else "",
     ]

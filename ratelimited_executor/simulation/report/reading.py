@@ -13,10 +13,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ratelimited_executor.simulation.database import FORMAT
 from ratelimited_executor.simulation.report.kinds import (
+    GAUGE_FIGURES,
+    RESOURCE_FIGURES,
     VALUE_MAX,
     StoredKind,
     StoredQuantiles,
     kinds_of,
+    named_figures,
     number_of,
     quantiles_of,
 )
@@ -164,6 +167,8 @@ class StoredRun:
         warm_up: seconds at the beginning that its figures leave out, and its plots show.
         kinds: the waits, objectives and costs of each kind of job, if the run has ended.
         worker_cost: what all workers cost.
+        resources: the amount used, and the part of the limit, by resource.
+        gauges: the least, mean, largest and last value of each gauge.
         series: what was used of resources, and levels: limits of resources, numbers of keys, gauges.
     """
 
@@ -195,6 +200,8 @@ class StoredRun:
     warm_up: float = 0.0
     kinds: list[StoredKind] = field(default_factory=list)
     worker_cost: float = 0.0
+    resources: dict[str, list[float]] = field(default_factory=dict)
+    gauges: dict[str, list[float]] = field(default_factory=dict)
     series: list[Series] = field(default_factory=list)
 
     @property
@@ -314,6 +321,8 @@ class _Reader:
             warm_up=warm_up,
             kinds=figures.get("kinds", []),
             worker_cost=figures.get("worker_cost", 0.0),
+            resources=figures.get("resources", {}),
+            gauges=figures.get("gauges", {}),
             series=[*self._amounts(sources, grid), *self._levels(sources, grid)],
         )
 
@@ -336,6 +345,8 @@ class _Reader:
             if (waits := quantiles_of(written.get(name))) is not None:
                 figures[name] = waits
         figures["kinds"] = kinds_of(written.get("jobs_by_kind"))
+        figures["resources"] = named_figures(written.get("resources"), RESOURCE_FIGURES)
+        figures["gauges"] = named_figures(written.get("gauges"), GAUGE_FIGURES)
         if (cost := number_of(written.get("worker_cost"))) is not None and 0 <= cost <= VALUE_MAX:
             figures["worker_cost"] = cost
         return figures
