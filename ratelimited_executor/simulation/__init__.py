@@ -20,7 +20,7 @@ from ratelimited_executor.simulation.distributions import (
 from ratelimited_executor.simulation.forecasts import Forecast, forecast
 from ratelimited_executor.simulation.jobs import Job, JobFailedError
 from ratelimited_executor.simulation.lasting import Lasting
-from ratelimited_executor.simulation.population import Member, Population
+from ratelimited_executor.simulation.population import Life, Member, Population
 from ratelimited_executor.simulation.recordings import (
     Recording,
     read_access_log,
@@ -36,10 +36,12 @@ from ratelimited_executor.simulation.simulation import Nodes, Scenario, Simulati
 from ratelimited_executor.simulation.strategies import STRATEGIES
 from ratelimited_executor.simulation.summary import (
     ExecutorSummary,
+    GaugeSummary,
     JobSummary,
     ObjectiveSummary,
     PopulationSummary,
     Quantiles,
+    ResourceSummary,
     Summary,
 )
 from ratelimited_executor.simulation.sweeps import Configuration, Estimate, Sweep, SweepRun, sweep
@@ -61,10 +63,12 @@ __all__ = [
     "ExecutorSummary",
     "Exponential",
     "Forecast",
+    "GaugeSummary",
     "Job",
     "JobFailedError",
     "JobSummary",
     "Lasting",
+    "Life",
     "LogNormal",
     "Member",
     "Nodes",
@@ -78,6 +82,7 @@ __all__ = [
     "Recorded",
     "Recording",
     "Regular",
+    "ResourceSummary",
     "RunProgress",
     "RunResult",
     "Sample",

@@ -9,6 +9,7 @@ from ratelimited_executor.simulation.summary import ExecutorSummary, Quantiles
 
 if TYPE_CHECKING:
     from ratelimited_executor._core.histogram import DurationHistogram
+    from ratelimited_executor.simulation.summary import ResourceSummary
 
 __all__ = ["Account", "Tally", "window_of_evenness"]
 
@@ -92,13 +93,20 @@ class Account:
         account.set_workers(self._workers, time)
         return account
 
-    def sum_up(self, seconds: float, start_delay: DurationHistogram, executing_seconds: float) -> ExecutorSummary:
+    def sum_up(
+        self,
+        seconds: float,
+        start_delay: DurationHistogram,
+        executing_seconds: float,
+        resources: dict[str, ResourceSummary] | None = None,
+    ) -> ExecutorSummary:
         """Sum up all steps.
 
         Args:
             seconds: the length of all steps.
             start_delay: the lateness of starts.
             executing_seconds: the total running time of coroutines.
+            resources: the use of its resources.
         """
         tally = Tally(*map(int.__sub__, self.tally, self.before))
         evenness = None
@@ -120,4 +128,5 @@ class Account:
             executing_mean=(executing_seconds + self._holding_seconds) / seconds if seconds else 0.0,
             start_delay=Quantiles.of(start_delay),
             evenness=evenness,
+            resources=resources or {},
         )

@@ -209,6 +209,11 @@ class Recorded:
         """True if the recording has the duration of each arrival."""
         return self._durations is not None
 
+    @property
+    def is_ended(self) -> bool:
+        """True unless some duration is infinite, because what arrived had not ended."""
+        return self._durations is None or math.inf not in self._durations
+
     def durations_between(self, begin: float, end: float) -> Sequence[float] | None:
         """Return the recorded durations in seconds; None if they were not read."""
         return self._values_between(self._durations, begin, end)

@@ -28,9 +28,9 @@ CREATE TABLE run (                  -- what was simulated, one row for each prop
 
 CREATE TABLE source (               -- who is measured
     id INTEGER PRIMARY KEY,
-    kind TEXT NOT NULL,             -- executor, job or population
+    kind TEXT NOT NULL,             -- executor, job, priority, population or gauge
     name TEXT NOT NULL,
-    details TEXT NOT NULL           -- JSON: rate and max_concurrency; duration; period, count
+    details TEXT NOT NULL           -- JSON: rate and max_concurrency; duration; period, count; unit
 );
 
 CREATE TABLE step (                 -- an executor in a step of time; steps in which nothing happened are left out
@@ -68,8 +68,16 @@ CREATE TABLE quantiles (            -- values that were measured within a step, 
 CREATE TABLE counter (              -- what else is counted within a step; zeros are left out
     time REAL NOT NULL,
     source INTEGER NOT NULL REFERENCES source,
-    metric TEXT NOT NULL,           -- lock_conflicts, outage_failures, refused_jobs
-    value INTEGER NOT NULL,
+    metric TEXT NOT NULL,           -- lock_conflicts, outage_failures, refused_jobs; keys_joined, keys_left,
+    value INTEGER NOT NULL,         -- keys_left_unserved; "used" and a resource
+    PRIMARY KEY (time, source, metric)
+) WITHOUT ROWID;
+
+CREATE TABLE gauge (                -- levels at the end of a step; where one has not changed since its last row, there is none
+    time REAL NOT NULL,
+    source INTEGER NOT NULL REFERENCES source,
+    metric TEXT NOT NULL,           -- value of a gauge; keys_alive, keys_never_synced, keys_synced_once of a population;
+    value REAL NOT NULL,            -- of an executor "limit of" and a resource: the amount a second that it admits
     PRIMARY KEY (time, source, metric)
 ) WITHOUT ROWID;
 
@@ -90,7 +98,7 @@ CREATE TABLE sample (               -- every single value, if the run keeps them
     value REAL NOT NULL
 );
 
-CREATE TABLE key_summary (          -- every key of a population, at the end; UUIDs and large integers by their text
+CREATE TABLE key_summary (          -- every key that a population has at the end; UUIDs and large integers by their text
     source INTEGER NOT NULL REFERENCES source,
     key NOT NULL,
     group_name TEXT,                -- the group that it belongs to, such as a bank; NULL without groups
@@ -101,6 +109,14 @@ CREATE TABLE key_summary (          -- every key of a population, at the end; UU
     longest_interval REAL NOT NULL  -- seconds without a sync, those from the start and to the end included
 );
 CREATE INDEX key_summary_key ON key_summary (source, key);
+
+CREATE TABLE life (                 -- keys that have joined or left a population in the run
+    source INTEGER NOT NULL REFERENCES source,
+    key NOT NULL,
+    joined REAL,                    -- seconds since the start; NULL if it was there
+    left REAL,                      -- likewise; NULL if it is there
+    syncs INTEGER NOT NULL          -- in this life
+);
 
 CREATE TABLE slot (                 -- the slots of a cycle
     source INTEGER NOT NULL REFERENCES source,
@@ -125,9 +141,11 @@ _TABLES: Final = {  # the tables to which rows are added, and the number of colu
     "step": 14,
     "quantiles": 10,
     "counter": 4,
+    "gauge": 4,
     "histogram": 5,
     "sample": 5,
     "key_summary": 8,
+    "life": 5,
     "slot": 6,
     "event": 2,
 }
@@ -207,7 +225,7 @@ class RunDatabase:
 
     def forget_after(self, time: float) -> None:
         """Remove the measurements after a time, which are of an unfinished step."""
-        for table in ("step", "quantiles", "counter", "sample"):
+        for table in ("step", "quantiles", "counter", "gauge", "sample"):
             self.connection.execute(f"DELETE FROM {table} WHERE time > ?", (time,))  # noqa: S608  # names of our own
 
     def close(self) -> None:

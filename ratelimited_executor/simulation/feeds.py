@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from ratelimited_executor._kernel.choice import two_bodies
 from ratelimited_executor.simulation.arrivals import Recorded
 from ratelimited_executor.simulation.jobs import NOT_RECORDED, Job
+from ratelimited_executor.simulation.population import Population
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -26,7 +27,8 @@ class Feed:
     Args:
         arrivals: their times.
         job: the kind of job, or any other function of a key.
-        keys: the keys, drawn uniformly; those of a recording, or numbers from 0 on, if None.
+        keys: the keys, drawn uniformly; those of a recording, or numbers from 0 on, if None. Of a population whose keys change,
+            the keys of a minute are drawn from those that are there when it begins.
         priority: the priority of all of them.
         streams: random numbers for the times, for the keys and for the jobs.
 
@@ -38,24 +40,36 @@ class Feed:
         self,
         arrivals: Arrivals,
         job: Callable[[Any], object],
-        keys: Sequence[Any] | None,
+        keys: Sequence[Any] | Population | None,
         priority: int,
         streams: tuple[Random, Random, Random],
     ) -> None:
         if isinstance(job, Job) and job.is_recorded and not (isinstance(arrivals, Recorded) and arrivals.has_durations):
             raise ValueError(NOT_RECORDED)
+        if isinstance(job, Job) and job.is_recorded and isinstance(arrivals, Recorded) and not arrivals.is_ended:
+            raise ValueError(
+                f"duration of {job.name} must be finite, and in the recording there is none where it has no end"
+            )
         self.arrivals: Final = arrivals
         self.job: Final = job
-        self.chosen: Final = None if keys is None else list(keys)
-        if self.chosen is not None and not self.chosen:
+        self._population: Final = keys if isinstance(keys, Population) and keys.is_changing else None
+        self.chosen = None if keys is None else list(keys)
+        if self.chosen is not None and not self.chosen and self._population is None:
             raise ValueError("keys must contain at least one key, got none")
         self.priority: Final = priority
         self._when, self._which, self.work = streams
         self._count = 0
 
     def times(self, begin: float) -> list[float]:
-        """Return the times in the minute that begins then, in seconds since the start. Called once for each, in order."""
-        return self.arrivals.between(begin, begin + CHUNK_SECONDS, self._when)
+        """Return the times in the minute that begins then, in seconds since the start. Called once for each, in order.
+
+        There are none if the keys change, and there is none from which one could be drawn.
+        """
+        times = self.arrivals.between(begin, begin + CHUNK_SECONDS, self._when)
+        if self._population is None:
+            return times
+        self.chosen = list(self._population)
+        return times if self.chosen else []
 
     def keys(self, begin: float, count: int) -> Sequence[Any]:
         """Return the keys of the arrivals of that minute. Called once for each that has any, in order."""

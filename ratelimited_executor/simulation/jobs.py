@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from random import Random
 
+    from ratelimited_executor.simulation.costs import JobCost
     from ratelimited_executor.simulation.distributions import Distribution
     from ratelimited_executor.simulation.meters import Meter
     from ratelimited_executor.simulation.observer import Current
@@ -78,6 +79,7 @@ class Job(JobFields):
         on_failure: Callable[[Any], object] | None,
         outage_duration: Distribution,
         price: float,
+        cost: JobCost | None,
     ) -> None:
         self.name = self.__name__ = self.__qualname__ = name
         self.duration = duration
@@ -85,6 +87,7 @@ class Job(JobFields):
         self.price = number_of("price", price)
         if not 0 <= self.price < math.inf:
             raise ValueError(f"price must be >= 0 and finite, got {price!r}")
+        self.cost: Final = cost
         self._fails = failures if callable(failures) else None
         self._failures = 0.0 if callable(failures) else failures
         self.population = population
@@ -103,7 +106,10 @@ class Job(JobFields):
             None,
             0,
         )  # the luck of the job that was followed last, and how often
-        self._turns = [] if population is None else [0] * len(population)  # how often each key was called, by number
+        self._turns: list[int] = []  # how often each key was called, by number
+        if population is not None:
+            self._turns += [0] * population.made_count
+            population.on_join(lambda _: self._turns.append(0))
 
     @property
     def is_recorded(self) -> bool:
@@ -140,6 +146,17 @@ class Job(JobFields):
         self._followed = cause, count
         luck = mixed(cause, self._number + (count << 32))
         return Arriving(key, self._quantile(mixed(luck, 0)), luck, priority)
+
+    def cost_of_next(self, key: Any) -> dict[str, int]:
+        """Return what the next start for a key of its population costs, by resource, for executors that call it with a key.
+
+        Raises:
+            ValueError: if the kind has no cost or no population, or the key is not in the population.
+        """
+        if self.cost is None or self.population is None:
+            raise ValueError(f"{self.name} must have a cost and a population: give cost= and population= to the job")
+        number = self._member(self.population, key).number
+        return self.cost.of(mixed(self._luck, (number << 32) + self._turns[number]))
 
     @two_bodies
     def _begin_arrival(self, arrival: Arriving) -> Lasting:
@@ -178,7 +195,7 @@ class Job(JobFields):
 
     def _member(self, population: Population, key: Any) -> Member:
         try:
-            return population.members[key]
+            return population.members[key] if key in population.members else population.left[key]
         except (KeyError, TypeError):  # TypeError: it has no hash
             raise ValueError(f"{self.name} was called with {key!r}, which is not a key of {population.name}") from None
 

@@ -23,6 +23,7 @@ _PER_SECOND: Final = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}  # the unit
 _BATCH_ROWS: Final = 65_536  # in memory at a time, beside the bytes of their row group
 _EXPECTED: Final = {
     "time": "timestamps, dates, numbers or texts",
+    "end": "timestamps, dates, numbers or texts",
     "key": "single values",
     "duration": "durations, numbers or texts",
 }
@@ -71,15 +72,16 @@ class ParquetTable:
         without a time zone is in UTC, as in a CSV file.
 
         Args:
-            places: the number of the column of each argument: ``time``, ``key``, ``duration``.
+            places: the number of the column of each argument: ``time``, ``key``, ``duration``, ``end``.
             has_format: True if the times are to be texts, as a format of them is given.
 
         Raises:
             ValueError: if the values of a column have a type that its argument cannot have, or the file is damaged.
         """
         readers = [self._reader(argument, self._table.schema_arrow.field(place)) for argument, place in places.items()]
-        if has_format and not self._is_text(self._table.schema_arrow.field(places["time"]).type):
-            raise ValueError(f"{self._path}: time_format must be given for a column of texts only: leave it out")
+        times = [self._table.schema_arrow.field(places[each]).type for each in ("time", "end") if each in places]
+        if has_format and not all(map(self._is_text, times)):
+            raise ValueError(f"{self._path}: time_format must be given for columns of texts only: leave it out")
         names = [self.names[place] for place in places.values()]
         batches = self._table.iter_batches(_BATCH_ROWS, columns=list(dict.fromkeys(names)), use_threads=False)
         while True:
@@ -101,10 +103,11 @@ class ParquetTable:
         is_number = types.is_integer(kind) or types.is_floating(kind) or types.is_decimal(kind)
         if argument != "key" and (is_number or self._is_text(kind)):
             return lambda values: decode(values).to_pylist()
-        if argument == "time" and types.is_date(kind):
+        is_time = argument in ("time", "end")
+        if is_time and types.is_date(kind):
             kind = self._arrow.timestamp("ms")
             return lambda values: self._seconds(decode(values).cast(kind), kind.unit)
-        if (argument == "time" and types.is_timestamp(kind)) or (argument == "duration" and types.is_duration(kind)):
+        if (is_time and types.is_timestamp(kind)) or (argument == "duration" and types.is_duration(kind)):
             return lambda values: self._seconds(decode(values), kind.unit)
         raise ValueError(
             f"{self._path}: {argument} must name a column of {_EXPECTED[argument]}, and {column.name!r} is of the type "

@@ -8,11 +8,11 @@ choice.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from ratelimited_executor._core.durations import delay_of, format_duration, seconds_of
 from ratelimited_executor._kernel.fields import MemberFields, PopulationFields
-from ratelimited_executor._runtime.arguments import number_of
+from ratelimited_executor._runtime.arguments import callable_of, number_of
 from ratelimited_executor.simulation.limits import KEYS_MAX, check_most
 from ratelimited_executor.spread.keys import key_bytes
 
@@ -22,9 +22,25 @@ if TYPE_CHECKING:
     from ratelimited_executor._core.durations import DurationLike
     from ratelimited_executor.spread.keys import Key
 
-__all__ = ["Member", "Population"]
+__all__ = ["Life", "Member", "Population"]
 
 _AGE_COUNT_MAX: Final = 2000  # the largest sample of keys for measuring their ages
+
+
+class Life(NamedTuple):
+    """The life of a key that has joined or left a population.
+
+    Attributes:
+        key: the key.
+        joined: seconds since the start at which it joined; None if it was there.
+        left: seconds since the start at which it left; None if it is there.
+        syncs: the number of its syncs until then.
+    """
+
+    key: Key
+    joined: float | None
+    left: float | None
+    syncs: int
 
 
 class Member(MemberFields):
@@ -36,22 +52,31 @@ class Member(MemberFields):
         number: its number in the population, from 0 on.
         weight: its amount of work, in multiples of a usual one.
         group: its group, such as a bank; None without groups.
-        synced_at: seconds since the start at which it was last synced; 0 if never.
+        synced_at: seconds since the start at which it was last synced; if never, those at which it joined.
         active: the number of jobs that work on it now.
         syncs: the number of its syncs.
         failures: the number of its failures.
-        longest: its longest time without a sync in seconds, including the time from the start to the first sync.
+        longest: its longest time without a sync in seconds, including the time from the start, or from when it joined, to
+            the first sync.
     """
 
     __slots__ = ()
 
-    def __init__(self, population: Population, key: Key, number: int, weight: float, group: str | None) -> None:
+    def __init__(
+        self,
+        population: Population,
+        key: Key,
+        number: int,
+        weight: float,
+        group: str | None,
+        joined_at: float = 0.0,
+    ) -> None:
         self.population = population
         self.key = key
         self.number = number
         self.weight = weight
         self.group = group
-        self.synced_at = 0.0
+        self.synced_at = joined_at
         self.active = 0
         self.syncs = 0
         self.failures = 0
@@ -69,17 +94,23 @@ class Population(PopulationFields):
 
     Args:
         name: the name of the population.
-        keys: their number, for the integers from 0 on, or the keys themselves, each once.
+        keys: their number, for the integers from 0 on, or the keys themselves, each once; those that are there at the start.
         period: seconds, a timedelta or a str such as ``"8h"``.
         weight: a function of a key that returns its amount of work, > 0 and finite; by default 1 for each.
         group: a function of a key that returns its group.
+        is_changing: True if keys may join and leave, so that there may be none.
 
     Attributes:
-        members: by key, in the order of their last sync once they have been synced.
+        members: those that are there, by key, in the order in which they joined.
+        left: those that have left, by key: their jobs that were on the way still run.
+        lives: the lives of keys that have left, in that order.
         add_interval: called with the seconds between a sync and the previous one.
         outages: the outages by group, as (begin, end).
         conflict_count: jobs that have started while another worked on their key, since the last sample.
         outage_count: jobs that failed because of an outage, since the last sample.
+        joined_count: keys that joined, since the last sample.
+        left_count: keys that left, since the last sample.
+        unserved_count: those of them that were never synced in their life.
 
     Raises:
         TypeError: if an argument has a wrong type.
@@ -94,23 +125,29 @@ class Population(PopulationFields):
         period: DurationLike,
         weight: Callable[[Any], float] | None = None,
         group: Callable[[Any], str] | None = None,
+        is_changing: bool = False,
     ) -> None:
         self.name = name
+        self.is_changing: Final = is_changing
+        self._weight, self._group = weight, group
         self.period = float(seconds_of("period", period))
-        if isinstance(keys, bool) or (isinstance(keys, int) and keys < 1):
+        if isinstance(keys, bool) or (isinstance(keys, int) and keys < (not is_changing)):
             raise ValueError(f"keys of the population {name} must be at least one, got {keys!r}")
         if isinstance(keys, int):
             check_most(f"keys of the population {name}", keys, KEYS_MAX, "keys")
         self.members: dict[Key, Member] = {}
+        self.made_count = 0  # members so far, those that have left included
         for key in range(keys) if isinstance(keys, int) else keys:
-            key_bytes(key)  # refuses an invalid key
             if key in self.members:
                 raise ValueError(f"keys of the population {name} must differ, {key!r} occurs twice")
-            share = 1.0 if weight is None else number_of(f"weight of {key!r}", weight(key))
-            if share <= 0:
-                raise ValueError(f"weight of {key!r} in the population {name} must be > 0, got {share!r}")
-            self.members[key] = Member(self, key, len(self.members), share, None if group is None else group(key))
-        if not self.members:
+            self._add(key, 0.0)
+        self.left: dict[Key, Member] = {}
+        self.lives: list[Life] = []
+        self._joined_at: dict[Key, float] = {}
+        self._on_join: list[Callable[[Any], object]] = []
+        self._on_leave: list[Callable[[Any], object]] = []
+        self.joined_count = self.left_count = self.unserved_count = 0
+        if not self.members and not is_changing:
             raise ValueError(f"keys of the population {name} must be at least one, got none")
         self.add_interval: Callable[[float], object] = float
         self.conflict_count = 0
@@ -122,6 +159,82 @@ class Population(PopulationFields):
 
     def __iter__(self) -> Iterator[Key]:
         return iter(self.members)
+
+    def __contains__(self, key: object) -> bool:
+        return key in self.members
+
+    def knows(self, key: Key) -> bool:
+        """True if a key is there, or has left."""
+        return key in self.members or key in self.left
+
+    # Keys that join and leave.
+
+    def on_join(self, call: Callable[[Any], object]) -> None:
+        """Call a function with each key that joins, when it is there."""
+        self._on_join.append(callable_of("call", call))
+
+    def on_leave(self, call: Callable[[Any], object]) -> None:
+        """Call a function with each key that leaves, when it is no longer there."""
+        self._on_leave.append(callable_of("call", call))
+
+    def join(self, key: Key, now: float) -> None:
+        """Let a key join; one that has left may join again, and begins a life of its own.
+
+        Args:
+            key: the key.
+            now: seconds since the start.
+
+        Raises:
+            ValueError: if the key is there already, or the population is not one whose keys change.
+        """
+        if not self.is_changing:
+            raise ValueError(f"population {self.name} has keys that never change: give it joins= or lifetime=")
+        if key in self.members:
+            raise ValueError(
+                f"joins of the population {self.name} must be of keys that are not there, got {key!r}, which has not left: "
+                "let it leave first, or leave out that it joins again"
+            )
+        check_most(f"keys of the population {self.name}", len(self.members) + 1, KEYS_MAX, "keys")
+        self._add(key, now)
+        self._joined_at[key] = now
+        self.left.pop(key, None)
+        self.joined_count += 1
+        for call in self._on_join:
+            call(key)
+
+    def leave(self, key: Key, now: float) -> None:
+        """Let a key leave; jobs that work on it, or wait to, still run.
+
+        Args:
+            key: the key.
+            now: seconds since the start.
+
+        Raises:
+            ValueError: if the key is not there.
+        """
+        member = self.members.pop(key, None)
+        if member is None:
+            raise ValueError(f"keys that leave the population {self.name} must be there, got {key!r}")
+        self.left[key] = member
+        self.lives.append(Life(key, self._joined_at.pop(key, None), now, member.syncs))
+        self.left_count += 1
+        self.unserved_count += not member.syncs
+        for call in self._on_leave:
+            call(key)
+
+    def all_lives(self) -> list[Life]:
+        """Return the lives of all keys that have joined or left, those that are there last."""
+        there = (Life(key, at, None, self.members[key].syncs) for key, at in self._joined_at.items())
+        return [*self.lives, *there]
+
+    def _add(self, key: Key, now: float) -> None:
+        key_bytes(key)  # refuses an invalid key
+        share = 1.0 if self._weight is None else number_of(f"weight of {key!r}", self._weight(key))
+        if share <= 0:
+            raise ValueError(f"weight of {key!r} in the population {self.name} must be > 0, got {share!r}")
+        group = None if self._group is None else self._group(key)
+        self.members[key] = Member(self, key, self.made_count, share, group, now)
+        self.made_count += 1
 
     # Jobs and outages.
 

@@ -7,14 +7,15 @@ that are emptied at each step, so memory does not grow with the length of the ru
 from __future__ import annotations
 
 import math
-from collections import Counter
+from collections import Counter, defaultdict
 from dataclasses import asdict
-from operator import itemgetter
+from operator import attrgetter, itemgetter
 from typing import TYPE_CHECKING, Any, Final
 
 from ratelimited_executor._core.durations import format_duration
 from ratelimited_executor.simulation.accounts import Account, Tally, window_of_evenness
 from ratelimited_executor.simulation.database import as_json
+from ratelimited_executor.simulation.levels import GaugeRecord, ResourceUse, amount_a_second
 from ratelimited_executor.simulation.meters import new_histogram
 from ratelimited_executor.simulation.summary import PopulationSummary, Quantiles, Summary
 
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 __all__ = ["Recorder"]
 
 _AGE_SECONDS: Final = 3600.0  # between two measurements of the ages of all keys
+_SYNCS: Final = attrgetter("syncs")
 
 
 class Recorder:
@@ -62,6 +64,10 @@ class Recorder:
         self._begin = 0.0  # seconds since the start from which on all is measured: the end of the warm-up
         self._running_before: dict[ArrivalSource, float] = {}  # running time of the executors in the warm-up
         self._counters: Counter[tuple[str, str]] = Counter()  # of the whole run, by population and metric
+        self._levels: dict[tuple[int, str], float] = {}  # the last value of each, by source and metric
+        self._gauges: defaultdict[str, GaugeRecord] = defaultdict(GaugeRecord)
+        self._resources: defaultdict[tuple[ArrivalSource, str], ResourceUse] = defaultdict(ResourceUse)
+        self._used: Counter[tuple[ArrivalSource, str]] = Counter()  # of the whole run so far
         self._time = 0.0
         self._next_age = _AGE_SECONDS
         self._window_seconds = window_of_evenness(step)
@@ -123,14 +129,15 @@ class Recorder:
         self._take_executors(time, is_written=is_written)
         if time >= self._next_age:
             self._next_age = (time // _AGE_SECONDS + 1) * _AGE_SECONDS
-            self._measure_ages()
+            self._measure_ages(time, is_written=is_written)
+        self._take_gauges(time, is_written=is_written)
         self.end_step(time)
         add = self._database.add
         for source in self._simulation.sources:
             meters = source.meters
             if source.kind == "population":
                 meters["sync_delay"].extend_by_excess(meters["sync_interval"], source.subject.period)
-                self._take_conflicts(source, time, is_written=is_written)
+                self._take_population(source, time, is_written=is_written)
             elif source.kind == "job":
                 source.subject._waits.end_step(time)
             for meter in meters.values():
@@ -164,6 +171,8 @@ class Recorder:
         """Forget what was measured so far, at the end of a step: it was a warm-up. What is written stays."""
         self._begin = self._time
         self._counters.clear()
+        self._gauges.clear()
+        self._resources.clear()
         self.accounts = {source: account.after(self._time) for source, account in self.accounts.items()}
         self.total = self.total.after(self._time)
         for source in self._simulation.sources:
@@ -177,7 +186,7 @@ class Recorder:
     def finish(self, values: dict[str, Any]) -> None:
         """Write the tables of the end of a run, in place of those of an earlier end."""
         database, simulation = self._database, self._simulation
-        database.forget(("histogram", "key_summary", "slot", "event"))
+        database.forget(("histogram", "key_summary", "life", "slot", "event"))
         for source in simulation.sources:
             for meter in source.meters.values():
                 for low, high, count in meter.histogram.buckets():
@@ -201,7 +210,8 @@ class Recorder:
             delays.merge(histogram)
             seconds = source.observer.running_seconds() - self._running_before.get(source, 0.0)
             all_seconds += seconds
-            executors[source.name] = account.sum_up(self._time - self._begin, histogram, seconds)
+            resources = {name: use.sum_up() for (whose, name), use in self._resources.items() if whose is source}
+            executors[source.name] = account.sum_up(self._time - self._begin, histogram, seconds, resources)
         populations = {
             source.name: self._sum_up_population(source)
             for source in self._simulation.sources
@@ -224,6 +234,7 @@ class Recorder:
                 source.worker_price * account.worker_seconds(self._time) / 3600
                 for source, account in self.accounts.items()
             ),
+            gauges={name: found for name, level in self._gauges.items() if (found := level.sum_up()) is not None},
         )
 
     def figures(self) -> dict[str, Any]:
@@ -240,6 +251,12 @@ class Recorder:
             "start_delay": asdict(total.start_delay),
             "sync_delay": asdict(Quantiles.of(delays)),
             "worker_cost": summary.worker_cost,
+            "resources": {
+                f"{resource} of {name}": {"used": use.used, "part": use.part}
+                for name, executor in summary.executors.items()
+                for resource, use in executor.resources.items()
+            },
+            "gauges": {name: asdict(gauge) for name, gauge in summary.gauges.items()},
             "jobs_by_kind": {name: _written_kind(kind) for name, kind in summary.jobs_by_kind.items()},
         }
 
@@ -281,6 +298,9 @@ class Recorder:
                 changes = map(int.__sub__, tally, account.tally)
                 self._database.add("step", (time, source.number, *changes, executing, depth, pending, backlog))
             account.add(tally, executing=executing, depth=depth, pending=pending)
+            for resource, limits in source.subject.resources.items():
+                limit = amount_a_second(limits) / source.node_count
+                self._take_resource(source, resource, limit, time, is_written=is_written)
             if refusals and (refused := refusals.pop(source.subject, 0)):
                 account.refused += refused
                 self.total.refused += refused
@@ -292,23 +312,61 @@ class Recorder:
             total_pending += pending
         self.total.add(total, executing=total_executing, depth=total_depth, pending=total_pending)
 
-    def _measure_ages(self) -> None:
+    def _take_resource(
+        self, source: ArrivalSource, resource: str, limit: float, time: float, *, is_written: bool
+    ) -> None:
+        """Record what was used of a resource in a step that ends now, and its limit, an amount a second."""
+        total = source.observer.observed.used.get(resource, 0)
+        used, self._used[source, resource] = total - self._used[source, resource], total
+        self._resources[source, resource].add(used, limit * (time - self._time))
+        if used and is_written:
+            self._database.add("counter", (time, source.number, f"used {resource}", used))
+        if limit < math.inf:
+            self._write_level(source, f"limit of {resource}", limit, time, is_written=is_written)
+
+    def _take_gauges(self, time: float, *, is_written: bool) -> None:
+        """Look at the gauges of the scenario at the end of a step."""
+        for source in self._simulation.sources:
+            if source.kind == "gauge":
+                value = source.subject.value()
+                self._gauges[source.name].add(value, time - self._time)
+                self._write_level(source, "value", value, time, is_written=is_written)
+
+    def _write_level(self, source: ArrivalSource, metric: str, value: float, time: float, *, is_written: bool) -> None:
+        """Write a level at the end of a step if it has changed."""
+        place = source.number, metric
+        if self._levels.get(place) != value:
+            self._levels[place] = value
+            if is_written:
+                self._database.add("gauge", (time, source.number, metric, value))
+
+    def _measure_ages(self, time: float, *, is_written: bool) -> None:
         now = self._simulation.now
         for source in self._simulation.sources:
             if source.kind == "population":
+                syncs = list(map(_SYNCS, source.subject.members.values()))
+                for metric, level in (("keys_never_synced", syncs.count(0)), ("keys_synced_once", syncs.count(1))):
+                    self._write_level(source, metric, level, time, is_written=is_written)
                 source.meters["time_since_last_sync"].extend([max(0.0, age) for age in source.subject.ages(now)])
 
-    def _take_conflicts(self, source: ArrivalSource, time: float, *, is_written: bool) -> None:
+    def _take_population(self, source: ArrivalSource, time: float, *, is_written: bool) -> None:
+        """Record what happened to a population in a step that ends now."""
         population = source.subject
+        if population.is_changing:
+            self._write_level(source, "keys_alive", len(population), time, is_written=is_written)
         for metric, count in (
             ("lock_conflicts", population.conflict_count),
             ("outage_failures", population.outage_count),
+            ("keys_joined", population.joined_count),
+            ("keys_left", population.left_count),
+            ("keys_left_unserved", population.unserved_count),
         ):
             if count:
                 self._counters[source.name, metric] += count
                 if is_written:
                     self._database.add("counter", (time, source.number, metric, count))
         population.conflict_count = population.outage_count = 0
+        population.joined_count = population.left_count = population.unserved_count = 0
 
     def _write_keys(self, source: ArrivalSource) -> None:
         now = self._simulation.now
@@ -326,6 +384,8 @@ class Recorder:
                 longest,
             )
             self._database.add("key_summary", row)
+        for key, *life in source.subject.all_lives():
+            self._database.add("life", (source.number, _written(key), *life))
 
     def _sum_up_population(self, source: ArrivalSource) -> PopulationSummary:
         population, now = source.subject, self._simulation.now
@@ -334,11 +394,14 @@ class Recorder:
             keys=len(population),
             never_synced=len(population.never_synced()),
             overdue=sum(age > population.period for age in ages),
-            oldest=max(ages),
+            oldest=max(ages, default=0.0),
             sync_interval=Quantiles.of(source.meters["sync_interval"].histogram),
             sync_delay=Quantiles.of(source.meters["sync_delay"].histogram),
             lock_conflicts=self._counters[source.name, "lock_conflicts"],
             outage_failures=self._counters[source.name, "outage_failures"],
+            joined=self._counters[source.name, "keys_joined"],
+            left=self._counters[source.name, "keys_left"],
+            left_unserved=self._counters[source.name, "keys_left_unserved"],
         )
 
 

@@ -164,6 +164,7 @@ def read_csv(
     time: str,
     key: str | None = None,
     duration: str | None = None,
+    end: str | None = None,
     time_format: str | None = None,
 ) -> Recording:
     """Read arrivals from a CSV file whose first line names its columns.
@@ -176,6 +177,8 @@ def read_csv(
         time: the column of arrival times: seconds since the epoch, or ISO 8601, in UTC if they have no offset.
         key: the column of keys, such as clients; None for none.
         duration: the column of durations in seconds; None for none.
+        end: the column of the times at which what arrived had ended, in place of ``duration``. Where it is empty, the duration
+            is infinite: it has not ended.
         time_format: another format of the times, for :meth:`datetime.datetime.strptime`; UTC without ``%z``.
 
     Returns:
@@ -185,9 +188,9 @@ def read_csv(
         OSError: if the file cannot be opened or read.
         ValueError: if the file is empty, has no such column or no readable row, or has more than 1 percent and more
             than 10 unreadable rows; if a time is not finite or lies beyond the year 9999; if a duration is negative or
-            not finite; if the compressed data is damaged.
+            not finite; if both ``duration`` and ``end`` are given; if the compressed data is damaged.
     """
-    wanted = {"time": time, "key": key, "duration": duration}
+    wanted = _wanted(time, key, duration, end)
     tally = _Tally(str(path), _row_expected(wanted, time_format))
     with _open_text(path) as file:
         delimiter, places = _find_columns(path, file, wanted)
@@ -201,6 +204,7 @@ def read_parquet(
     time: str,
     key: str | None = None,
     duration: str | None = None,
+    end: str | None = None,
     time_format: str | None = None,
 ) -> Recording:
     """Read arrivals from a Parquet file, by the package ``pyarrow``.
@@ -211,6 +215,7 @@ def read_parquet(
             texts as for :func:`read_csv`.
         key: the column of keys, such as clients, of which the text is taken; None for none.
         duration: the column of durations: of the type duration, or numbers or texts, in seconds; None for none.
+        end: the column of the times at which they had ended, as for :func:`read_csv`, of the types of ``time``.
         time_format: the format of times that are texts, as for :func:`read_csv`.
 
     Returns:
@@ -222,7 +227,7 @@ def read_parquet(
         ValueError: as for :func:`read_csv`; if the file is not a whole Parquet file; if a column has a type that cannot be
             read as what it is to be.
     """
-    wanted = {"time": time, "key": key, "duration": duration}
+    wanted = _wanted(time, key, duration, end)
     tally = _Tally(str(path), _row_expected(wanted, time_format), unit="row")
     with _open_regular(path) as file:
         table = ParquetTable(path, file)
@@ -272,7 +277,7 @@ def read_recording(path: str | PathLike[str], **columns: str | None) -> Recordin
     Args:
         path: the file: ``.csv``, ``.log`` or ``.jsonl``, optionally with ``.gz``, or ``.parquet``. A file with another suffix
             is a Parquet file if it begins as one, and an access log if its first line is one of an access log.
-        columns: ``time``, ``key``, ``duration`` and ``time_format`` as for :func:`read_csv`. A table needs ``time``; an
+        columns: ``time``, ``key``, ``duration``, ``end`` and ``time_format`` as for :func:`read_csv`. A table needs ``time``; an
             access log takes none of them. None is the same as omitting an argument.
 
     Raises:
@@ -282,8 +287,8 @@ def read_recording(path: str | PathLike[str], **columns: str | None) -> Recordin
         ValueError: as for :func:`read_access_log`, :func:`read_csv` and :func:`read_parquet`; if ``time`` is missing for a
             table, or columns are given for an access log.
     """
-    if unknown := columns.keys() - {"time", "key", "duration", "time_format"}:
-        raise TypeError(f"columns must be time, key, duration or time_format, got {', '.join(sorted(unknown))}")
+    if unknown := columns.keys() - {"time", "key", "duration", "end", "time_format"}:
+        raise TypeError(f"columns must be time, key, duration, end or time_format, got {', '.join(sorted(unknown))}")
     given = {name: column for name, column in columns.items() if column is not None}
     kind = _kind_of(path)
     if kind == "log" or kind == "results":  # noqa: PLR1714  # a type checker knows what is left
@@ -473,11 +478,19 @@ def _iterate_rows(
         yield 1 + rows.line_num, row
 
 
+def _wanted(time: str, key: str | None, duration: str | None, end: str | None) -> dict[str, str | None]:
+    """Return the names of columns by argument."""
+    if duration is not None and end is not None:
+        raise ValueError(f"end must not be given beside duration, got {end!r} and {duration!r}: leave out one of them")
+    return {"time": time, "key": key, "duration": duration, "end": end}
+
+
 def _row_expected(wanted: dict[str, str | None], time_format: str | None) -> str:
     """Say what a row of a table must have."""
     what = "ISO 8601 or seconds since the epoch" if time_format is None else f"the format {time_format!r}"
     seconds = f", seconds in column {wanted['duration']!r}" if wanted["duration"] else ""
-    return f"a time in column {wanted['time']!r} ({what}){seconds}"
+    later = f", a later time or nothing in column {wanted['end']!r}" if wanted["end"] else ""
+    return f"a time in column {wanted['time']!r} ({what}){seconds}{later}"
 
 
 def _read_rows(
@@ -487,11 +500,12 @@ def _read_rows(
 
     Args:
         rows: the number and the values of each row: texts, numbers, or None.
-        places: the index of the value of each argument: ``time``, and perhaps ``key`` and ``duration``.
+        places: the index of the value of each argument: ``time``, and perhaps ``key``, and ``duration`` or ``end``.
         parse: returns the seconds since the epoch of a time.
         tally: counts the rows that cannot be read.
     """
-    time, key, duration = places["time"], places.get("key"), places.get("duration")
+    time, key, duration, end = places["time"], places.get("key"), places.get("duration"), places.get("end")
+    is_timed = duration is not None or end is not None
     moments: list[float] = []
     keys: list[str] = []
     durations = array("d")
@@ -499,6 +513,7 @@ def _read_rows(
         try:
             moment = parse(row[time])
             took = 0.0 if duration is None else float(row[duration])
+            ended = math.inf if end is None or row[end] in ("", None) else parse(row[end])
             who = "" if key is None else row[key]
         except (ValueError, IndexError, OverflowError, TypeError):
             tally.skip(number, ",".join("" if each is None else str(each) for each in row))
@@ -510,16 +525,16 @@ def _read_rows(
                 "give another column"
             )
         moments.append(moment)
-        if duration is not None:
+        if end is not None:
+            durations.append(ended if ended == math.inf else _duration(tally, number, "end", ended - moment))
+        elif duration is not None:
             durations.append(_duration(tally, number, "duration", took))
         if key is not None:
             keys.append(intern(who))
     tally.finish(len(moments))
     base = min(moments)
     offsets = [moment - base for moment in moments]
-    return _arrange(
-        base, offsets, keys if key is not None else None, durations if duration is not None else None, tally.skipped
-    )
+    return _arrange(base, offsets, keys if key is not None else None, durations if is_timed else None, tally.skipped)
 
 
 def _suffix(path: str | PathLike[str]) -> str:

@@ -21,8 +21,11 @@ from ratelimited_executor._runtime.life.executor import ExecutorManager
 from ratelimited_executor.exceptions import BacklogFullError
 from ratelimited_executor.peers.static import StaticPeers
 from ratelimited_executor.simulation.arrivals import Daily
+from ratelimited_executor.simulation.churn import Churn
+from ratelimited_executor.simulation.costs import JobCost
 from ratelimited_executor.simulation.feeds import CHUNK_SECONDS, Feed
 from ratelimited_executor.simulation.jobs import RECORDED, AsRecorded, Job, JobFailedError, distribution_of
+from ratelimited_executor.simulation.levels import Gauge
 from ratelimited_executor.simulation.limits import JOBS_MAX, NODES_MAX, check_most
 from ratelimited_executor.simulation.loop import SimulationLoop
 from ratelimited_executor.simulation.meters import Meter
@@ -33,7 +36,7 @@ from ratelimited_executor.testing.clock import DEFAULT_START_WALL
 
 if TYPE_CHECKING:
     import logging
-    from collections.abc import Awaitable, Callable, Iterable, Sequence
+    from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 
     from ratelimited_executor._core.durations import DurationLike
     from ratelimited_executor._runtime.life.executor import RateLimitedExecutor
@@ -50,19 +53,20 @@ _OUTAGE_SECONDS: Final = 30.0  # after which a call to a service that is down gi
 
 
 class ArrivalSource:
-    """A measured subject: an executor, a kind of job, one of its priorities, or a population.
+    """A measured subject: an executor, a kind of job, one of its priorities, a population, or a gauge.
 
     Attributes:
         number: its number in the database.
-        kind: ``"executor"``, ``"job"``, ``"priority"`` or ``"population"``.
+        kind: ``"executor"``, ``"job"``, ``"priority"``, ``"population"`` or ``"gauge"``.
         name: its name.
         subject: the object itself.
         meters: its measurements, by metric.
         observer: measures an executor as its tasks run; only an executor has it.
         worker_price: the price of an hour of a worker of an executor.
+        node_count: the number of nodes that share the limits of an executor evenly, itself included.
     """
 
-    __slots__ = ("kind", "meters", "name", "number", "observer", "subject", "worker_price")
+    __slots__ = ("kind", "meters", "name", "node_count", "number", "observer", "subject", "worker_price")
 
     observer: ExecutorObserver
 
@@ -72,6 +76,7 @@ class ArrivalSource:
         self.name = name
         self.subject = subject
         self.worker_price = 0.0
+        self.node_count = 1
         self.meters = {metric: Meter(number, metric) for metric in metrics}
 
     def details(self) -> dict[str, Any]:
@@ -85,6 +90,8 @@ class ArrivalSource:
             return {"duration": repr(subject.duration), "failures": failures}
         if self.kind == "priority":
             return {}
+        if self.kind == "gauge":
+            return {"unit": subject.unit}
         return {"period": subject.period, "count": len(subject)}
 
 
@@ -210,7 +217,7 @@ class Simulation:
             self._managers.append(manager)
             with contextlib.suppress(StopIteration):
                 manager.start().send(None)  # runs to its end at once: it never waits
-            executors.append(self._measure(manager.executor(f"{name}/{rank}", **options), options, price))
+            executors.append(self._measure(manager.executor(f"{name}/{rank}", **options), options, price, count))
         return Nodes(executors)
 
     def population(
@@ -221,9 +228,28 @@ class Simulation:
         period: DurationLike,
         weight: Callable[[Any], float] | None = None,
         group: Callable[[Any], str] | None = None,
+        joins: Arrivals | None = None,
+        lifetime: DurationLike | Distribution | None = None,
     ) -> Population:
-        """Create a population; see :class:`Population` for the arguments."""
-        made = Population(name, keys, period=period, weight=weight, group=group)
+        """Create a population.
+
+        Args:
+            name: as for :class:`Population`, and so are ``keys``, ``period``, ``weight`` and ``group``.
+            keys: those that are there at the start; with ``joins`` there may be none.
+            period: the period in which each key is to be synced.
+            weight: the amount of work of a key.
+            group: the group of a key.
+            joins: when keys join, such as ``Poisson(5 / 86400)``; None for never. The keys are those of a :class:`Recorded`, or
+                else the next unused numbers.
+            lifetime: how long a key stays, from the start or from when it joins; None for ever, or for the durations of a
+                recording that has any.
+        """
+        is_changing = joins is not None or lifetime is not None
+        made = Population(name, keys, period=period, weight=weight, group=group, is_changing=is_changing)
+        if is_changing:
+            lives = None if lifetime is None else distribution_of("lifetime", lifetime)
+            streams = self.stream(f"joins of {name}"), self.stream(f"lives of {name}")
+            Churn(self.loop, made, self._starting(joins), lives, streams).begin()
         source = self._add_source("population", name, made, ("sync_interval", "sync_delay", "time_since_last_sync"))
         made.add_interval = source.meters["sync_interval"].add
         return made
@@ -242,6 +268,7 @@ class Simulation:
         outage_duration: DurationLike | Distribution = _OUTAGE_SECONDS,
         objectives: Objective | Sequence[Objective] = (),
         price: float = 0.0,
+        cost: int | Mapping[str, int | Distribution] | None = None,
     ) -> Job:
         """Create a kind of job: a function that executors call instead of real work.
 
@@ -258,6 +285,9 @@ class Simulation:
             outage_duration: how long a job takes to give up while its key's group is out.
             objectives: what the waits of its jobs are to keep.
             price: the price of each attempt, >= 0, in any unit.
+            cost: what each start uses, in permits, or a mapping from resource to amount: a whole number, or a distribution. It is
+                that of the jobs that arrive by this simulation, unless their arrivals have a ``cost`` of their own; a job that
+                your own code hands to an executor costs what that call says.
         """
         made = Job(
             self,
@@ -271,6 +301,7 @@ class Simulation:
             on_failure=on_failure,
             outage_duration=distribution_of("outage_duration", outage_duration),
             price=price,
+            cost=None if cost is None else JobCost(cost),
         )
         wanted = (objectives,) if isinstance(objectives, Objective) else tuple(objectives)
         meters = self._add_source("job", name, made, ("start_delay", "execution_time")).meters
@@ -283,6 +314,16 @@ class Simulation:
 
         made._waits = Waits(meters["start_delay"], new_meter, wanted)
         return made
+
+    def gauge(self, name: str, read: Callable[[], float], *, unit: str = "") -> None:
+        """Let the run look at a value at the end of each step, a minute by default, for its summary, database and report.
+
+        Args:
+            name: the name of the gauge.
+            read: returns the value, a finite number; it must change nothing. While nothing happens it may not be called.
+            unit: the unit of the value, for the report.
+        """
+        self._add_source("gauge", name, Gauge(name, read, unit), ())
 
     # Events.
 
@@ -322,7 +363,7 @@ class Simulation:
         executor: RateLimitedExecutor | Nodes,
         job: Callable[[Any], object],
         *,
-        keys: Sequence[Any] | None = None,
+        keys: Sequence[Any] | Population | None = None,
         **options: Any,
     ) -> None:
         """Let jobs arrive at an executor, a minute's worth at a time, so that memory stays bounded in a long run.
@@ -331,19 +372,23 @@ class Simulation:
             arrivals: the times of arrival, such as :class:`Poisson` or :class:`Recorded`.
             executor: the executor.
             job: the kind of job; called with a key. One whose duration is ``"recorded"`` lasts as each recorded arrival.
-            keys: the keys, drawn uniformly; by default those of a recording, or numbers from 0 on.
+            keys: the keys, drawn uniformly; by default those of a recording, or numbers from 0 on. Of a population whose keys
+                join and leave, they are drawn from those that are there at the beginning of each minute.
             options: as for ``schedule_many``, such as ``expires`` and ``priority``.
 
         Raises:
             ValueError: if ``keys`` is empty; if the job needs recorded durations, and the arrivals have none.
         """
-        if isinstance(arrivals, Daily):
-            arrivals = arrivals.starting_at(self.loop.clock.wall() - self.now)
+        arrivals = self._starting(arrivals)
         nodes = executor.executors if isinstance(executor, Nodes) else (executor,)
         name = f"{getattr(job, '__name__', 'calls')} on {nodes[0].name}"
         when, which, work = (self.stream(f"{what} of {name}") for what in ("times", "keys", "jobs"))
         feed = Feed(arrivals, job, keys, options.get("priority", 0), (when, which, work))
         self._begin_feed(feed, executor, options)
+
+    def _starting(self, arrivals: Any) -> Any:
+        """Return arrivals by the hour of the day for a simulation that begins at its own hour, and all others as they are."""
+        return arrivals.starting_at(self.loop.clock.wall() - self.now) if isinstance(arrivals, Daily) else arrivals
 
     def _begin_feed(self, feed: Feed, executor: RateLimitedExecutor | Nodes, options: dict[str, Any]) -> None:
         """Let the jobs of a feed arrive from now on."""
@@ -352,8 +397,7 @@ class Simulation:
         is_bounded = not self._bounded.isdisjoint(nodes)
 
         def offer(item: Any) -> None:
-            told = {name: options[name](item) for name in _told(options)}
-            self._offer(executor, call, item, **{**options, **told})
+            self._offer(executor, call, item, **options)
 
         def hand_over() -> None:
             begin = self.now
@@ -430,6 +474,7 @@ class Simulation:
         job._waits.note_priority(options.get("priority", 0))
         return job._begin_arrival, {
             "name": job.name,
+            **({} if job.cost is None else {"cost": job.cost.fixed or job.cost.of_arrival}),
             **options,
             **{name: _of_key(options[name]) for name in _told(options)},
         }
@@ -438,8 +483,9 @@ class Simulation:
         self, executor: RateLimitedExecutor | Nodes, job: Callable[[Any], object], item: Any, /, **options: Any
     ) -> None:
         node = executor.next() if isinstance(executor, Nodes) else executor
+        told = {name: options[name](item) for name in _told(options)}
         try:
-            node.schedule(job, item, **options)
+            node.schedule(job, item, **{**options, **told})
         except BacklogFullError:
             self.refused[node] += 1
 
@@ -464,6 +510,8 @@ class Simulation:
     ) -> list[list[Key]]:
         """Assign the keys of a population to the slots of a cycle, record that for the reports, and return them.
 
+        Keys that join later are added to what is returned, and those that leave are removed.
+
         Args:
             population: a population of this simulation.
             name: the name of the cycle, different from that of every other cycle of the population.
@@ -478,6 +526,8 @@ class Simulation:
         dealt: list[list[Key]] = [[] for _ in range(slots.count)]
         for key in population:
             dealt[find(key)].append(key)
+        population.on_join(lambda key: dealt[find(key)].append(key))
+        population.on_leave(lambda key: dealt[find(key)].remove(key))
         phase = float(slots.phase * slots.seconds)
         for slot, keys in enumerate(dealt):
             weight = math.fsum(population.members[key].weight for key in keys)
@@ -540,11 +590,11 @@ class Simulation:
     # Helpers.
 
     def _measure(
-        self, executor: RateLimitedExecutor, options: dict[str, Any], worker_price: float
+        self, executor: RateLimitedExecutor, options: dict[str, Any], worker_price: float, node_count: int = 1
     ) -> RateLimitedExecutor:
         """Measure an executor that was created with some options."""
         source = self._add_source("executor", executor.name, executor, ("start_delay",))
-        source.worker_price = worker_price
+        source.worker_price, source.node_count = worker_price, node_count
         source.observer.observe(executor)
         if any(options.get(name) is not None for name in ("max_pending", "key_max_pending")):
             self._bounded.add(executor)

@@ -13,12 +13,16 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from ratelimited_executor._core.durations import seconds_of
+from ratelimited_executor._core.permits.rates import Rate
 from ratelimited_executor._kernel.pacing import Pacing
 from ratelimited_executor._runtime.arguments import count_of, number_of
-from ratelimited_executor.simulation.distributions import LogNormal
+from ratelimited_executor.simulation.arrivals import Poisson
+from ratelimited_executor.simulation.distributions import Exponential, LogNormal
 from ratelimited_executor.simulation.progress import InstantProgress
 from ratelimited_executor.simulation.simulation import Scenario
 from ratelimited_executor.spread.balance import balance
@@ -56,6 +60,8 @@ class Strategy(Scenario):
         failures: the fraction of jobs that fail.
         locked_out: the fraction of accounts that no job can sync, because their password has changed, for example.
         outage_day: the day on which the first bank is out, from 1 on; 0 for none.
+        joins: how many accounts join, such as ``"200/day"``; empty for none.
+        lifetime: the mean time that an account stays, such as ``"90d"``, exponential; empty for ever.
     """
 
     days: ClassVar[float] = 7.0
@@ -71,6 +77,8 @@ class Strategy(Scenario):
     failures: float = 0.005
     locked_out: float = 0.001
     outage_day: int = 3
+    joins: str = ""
+    lifetime: str = ""
 
     def __post_init__(self) -> None:
         for name in ("accounts", "banks", "workers"):
@@ -85,7 +93,13 @@ class Strategy(Scenario):
         """Set up accounts, banks, workers and both kinds of jobs."""
         executor = sim.executor("workers", max_concurrency=self.workers, pacing=Pacing.ON_TIME)
         accounts = sim.population(
-            "accounts", self.accounts, period=self.cycle, weight=self._weight_of, group=self._bank_of
+            "accounts",
+            self.accounts,
+            period=self.cycle,
+            weight=self._weight_of,
+            group=self._bank_of,
+            joins=Poisson(float(Rate.of(self.joins))) if self.joins else None,
+            lifetime=Exponential(self.lifetime) if self.lifetime else None,
         )
         if self.outage_day:
             begin = (self.outage_day - 1) * _DAY_SECONDS
@@ -99,7 +113,15 @@ class Strategy(Scenario):
     def sync_job(self, sim: Simulation, accounts: Population, **options: Any) -> Job:
         """Create the jobs that fetch new data of an account; they give up after 30 s while the bank is out."""
         duration = LogNormal(mean=self.mean, p90=self.p90)
-        locked_out = {key for key in accounts if self._draw("lock", key) < self.locked_out}
+        locked_out: set[int] = set()
+
+        def look(account: Any) -> None:
+            if self._draw("lock", account) < self.locked_out:
+                locked_out.add(account)
+
+        for account in accounts:
+            look(account)
+        accounts.on_join(look)
 
         def failures(account: int) -> float:
             return 1.0 if account in locked_out else self.failures
@@ -141,7 +163,7 @@ class SelfRescheduling(Strategy):
         cycle, lost = accounts.period, sim.stream("losses")
 
         def again(job: Job, account: int) -> None:
-            if lost.random() >= self.losses:
+            if lost.random() >= self.losses and account in accounts:
                 executor.schedule(job, account, delay=cycle)
 
         def follow(job: list[Job]) -> Any:
@@ -152,6 +174,7 @@ class SelfRescheduling(Strategy):
             own.append(make(sim, accounts, then=follow(own), on_failure=follow(own)))
             for account in accounts:
                 executor.schedule(own[0], account)
+            accounts.on_join(partial(executor.schedule, own[0]))
 
 
 @dataclass(kw_only=True)
@@ -173,19 +196,29 @@ class Central(Strategy):
 
     def _look(self, sim: Simulation, executor: RateLimitedExecutor, accounts: Population, make: Any) -> None:
         waiting = dict.fromkeys(accounts)  # the least recently synced first
+        fresh: dict[Any, None] = {}  # those that have joined and were never synced, before all others
         enqueued: set[Any] = set()
+
+        def leave(account: int) -> None:
+            fresh.pop(account, None)
+            waiting.pop(account, None)
 
         def done(account: int) -> None:
             enqueued.discard(account)
-            waiting[account] = waiting.pop(account)
+            leave(account)
+            if account in accounts:
+                waiting[account] = None
+
+        accounts.on_join(fresh.setdefault)
+        accounts.on_leave(leave)
 
         job = make(sim, accounts, then=done, on_failure=enqueued.discard)
         looks = max(1, round(accounts.period / seconds_of("every", self.every)))
-        limit = math.ceil(len(accounts) * self.spare / looks)
 
         def look() -> None:
+            limit = math.ceil(len(accounts) * self.spare / looks)
             found: list[Any] = []
-            for account in waiting:
+            for account in chain(fresh, waiting):
                 if len(found) == limit:
                     break
                 if account not in enqueued:
@@ -202,12 +235,13 @@ class RandomSpread(Strategy):
 
     def begin(self, sim: Simulation, executor: RateLimitedExecutor, accounts: Population) -> None:
         """Begin the first cycle."""
-        cycle, keys = accounts.period, list(accounts)
+        cycle = accounts.period
         for make in (self.sync_job, self.sort_job):
             job = make(sim, accounts)
             draw = sim.stream(f"times of {job.name}").random
 
             def enqueue(job: Job = job, draw: Callable[[], float] = draw) -> None:
+                keys = list(accounts)
                 executor.schedule_many(job, keys, delays=[draw() * cycle for _ in keys])
 
             sim.every(cycle, enqueue)
@@ -256,7 +290,10 @@ class WeightedSlots(Slots):
     def slot_of(self, accounts: Population, slots: CycleSlots) -> Any:
         """Return a function that returns the balanced slot of an account."""
         weights = {key: member.weight for key, member in accounts.members.items()}
-        return balance(weights, slots.count).__getitem__
+        balanced = balance(weights, slots.count)
+        return lambda account: (
+            balanced[account] if account in balanced else slots.slot_of(account)
+        )  # who joins, by the hash
 
 
 STRATEGIES: Final = {

@@ -9,7 +9,16 @@ from typing import TYPE_CHECKING, Any, Self
 if TYPE_CHECKING:
     from ratelimited_executor._core.histogram import DurationHistogram
 
-__all__ = ["ExecutorSummary", "JobSummary", "ObjectiveSummary", "PopulationSummary", "Quantiles", "Summary"]
+__all__ = [
+    "ExecutorSummary",
+    "GaugeSummary",
+    "JobSummary",
+    "ObjectiveSummary",
+    "PopulationSummary",
+    "Quantiles",
+    "ResourceSummary",
+    "Summary",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +37,41 @@ class Quantiles:
         """Return the statistics of a histogram."""
         p50, p90, p99 = (histogram.quantile(share) for share in (0.5, 0.9, 0.99))
         return cls(histogram.total, histogram.mean, p50, p90, p99, histogram.max)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResourceSummary:
+    """The use of a resource of an executor in a run.
+
+    Attributes:
+        used: the amount that starts used.
+        admitted: the amount that its limits, which may have changed, admit in that time in the long run.
+    """
+
+    used: int
+    admitted: float
+
+    @property
+    def part(self) -> float:
+        """The part of the limit that was used; 0.0 if nothing was admitted."""
+        return self.used / self.admitted if self.admitted else 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GaugeSummary:
+    """The values of a gauge at the ends of steps.
+
+    Attributes:
+        least: the least value.
+        mean: the mean over time.
+        most: the largest value.
+        last: the value at the end.
+    """
+
+    least: float
+    mean: float
+    most: float
+    last: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,6 +97,7 @@ class ExecutorSummary:
         evenness: Jain's index of the jobs done in windows of ten minutes, or of a step if that is longer: 1 if all
             windows are equal, 1/n if all jobs are done in one of n; None if no job was done, or the run was shorter
             than a window.
+        resources: the use of each of its resources, by name; empty for all executors together.
     """
 
     enqueued: int
@@ -70,6 +115,7 @@ class ExecutorSummary:
     executing_mean: float
     start_delay: Quantiles
     evenness: float | None
+    resources: dict[str, ResourceSummary] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,7 +123,7 @@ class PopulationSummary:
     """The figures of a population in a run.
 
     Attributes:
-        keys: the number of keys.
+        keys: the number of keys at the end; the next three figures are of these.
         never_synced: keys that were never synced.
         overdue: keys that at the end have not been synced for longer than their period.
         oldest: the longest time since a sync at the end, in seconds.
@@ -85,6 +131,9 @@ class PopulationSummary:
         sync_delay: the excess of the sync interval over the period.
         lock_conflicts: jobs that started while another worked on their key.
         outage_failures: jobs that failed because of an outage.
+        joined: keys that joined.
+        left: keys that left.
+        left_unserved: those of them that were never synced in their life.
     """
 
     keys: int
@@ -95,6 +144,9 @@ class PopulationSummary:
     sync_delay: Quantiles
     lock_conflicts: int
     outage_failures: int
+    joined: int = 0
+    left: int = 0
+    left_unserved: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -162,6 +214,7 @@ class Summary:
         populations: the figures of each population, by name.
         jobs_by_kind: the figures of each kind of job, by name.
         worker_cost: what the workers of all executors cost.
+        gauges: the values of each gauge of the scenario, by name.
     """
 
     seconds: float
@@ -170,6 +223,7 @@ class Summary:
     populations: dict[str, PopulationSummary]
     jobs_by_kind: dict[str, JobSummary] = field(default_factory=dict)
     worker_cost: float = 0.0
+    gauges: dict[str, GaugeSummary] = field(default_factory=dict)
 
     @property
     def cost(self) -> float:

@@ -384,6 +384,14 @@ def figures_of(summary: Summary) -> dict[str, float]:
         figures[f"sync delay of {name}, p99"] = of.sync_delay.p99
         figures[f"overdue keys of {name}"] = of.overdue
         figures[f"lock conflicts of {name}"] = of.lock_conflicts
+        if of.joined or of.left:
+            figures[f"never synced keys that left {name}"] = of.left_unserved
+    for name, executor in summary.executors.items():
+        for resource, use in executor.resources.items():
+            figures[f"part of the {resource} of {name} that was used"] = use.part
+    for name, gauge in summary.gauges.items():
+        for what in ("mean", "most", "last"):
+            figures[f"gauge {name}, {what}"] = getattr(gauge, what)
     total = summary.total
     figures["cost"] = summary.cost
     figures["jobs done"] = total.done

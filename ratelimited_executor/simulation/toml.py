@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ratelimited_executor._core.durations import delay_of, seconds_of
 from ratelimited_executor._core.permits.rates import Rate
+from ratelimited_executor._core.queue.records import PERMITS
 from ratelimited_executor._core.repeat.retries import Retry
 from ratelimited_executor._kernel.pacing import Pacing
 from ratelimited_executor._runtime.arguments import count_of, number_of
@@ -38,6 +39,7 @@ from ratelimited_executor.simulation.recordings import read_recording
 from ratelimited_executor.simulation.simulation import Nodes, Scenario
 from ratelimited_executor.simulation.toml_shape import KINDS, check_shape
 from ratelimited_executor.simulation.waits import Objective
+from ratelimited_executor.spread.keys import key_hash
 from ratelimited_executor.spread.slots import CycleSlots
 
 if TYPE_CHECKING:
@@ -48,6 +50,7 @@ if TYPE_CHECKING:
     from ratelimited_executor.simulation.distributions import Distribution
     from ratelimited_executor.simulation.jobs import Job
     from ratelimited_executor.simulation.population import Population
+    from ratelimited_executor.simulation.recordings import Recording
     from ratelimited_executor.simulation.simulation import Simulation
 
 __all__ = ["TomlScenario", "load_toml"]
@@ -150,7 +153,7 @@ class TomlScenario(Scenario):
                 made.executors[key] = _make_executor(sim, key, options)
         for key, options in table.get("populations", {}).items():
             with self._placed(f"[populations.{key}]"):
-                made.populations[key] = _make_population(sim, key, options)
+                made.populations[key] = self._make_population(sim, key, options)
         for number, options in enumerate(table.get("outages", ()), start=1):
             with self._placed(f"[[outages]] number {number}"):
                 _outage(options)  # a check: jobs are made with their outages
@@ -203,17 +206,27 @@ class TomlScenario(Scenario):
             then=follow,
             objectives=[_objective(each) for each in options.get("objectives", ())],
             price=options.get("price", 0.0),
+            cost=self._cost(options.get("cost")),
         )
+
+    def _cost(self, found: Any) -> Any:
+        """Return the cost of a job, with the distributions that a file describes."""
+        if not isinstance(found, dict):
+            return found
+        return {
+            name: self._distribution(f"cost of {name!r}", each, "a whole number") if isinstance(each, dict) else each
+            for name, each in found.items()
+        }
 
     def _duration(self, found: Any) -> Distribution:
         """Return the distribution that a file describes."""
-        made = self._distribution(found)
+        if isinstance(found, (int, float, str)):
+            return Constant(_seconds("duration", found))
+        made = self._distribution("duration", found, f'seconds, "{RECORDED}"')
         check_most("duration", made.quantile(_ALMOST_ONE), SECONDS_MAX, "s")
         return made
 
-    def _distribution(self, found: Any) -> Distribution:
-        if isinstance(found, (int, float, str)):
-            return Constant(_seconds("duration", found))
+    def _distribution(self, name: str, found: Any, others: str) -> Distribution:
         shapes: dict[frozenset[str], Callable[[dict[str, Any]], Distribution]] = {
             frozenset({"mean"}): lambda of: Exponential(of["mean"]),
             frozenset({"mean", "p90"}): lambda of: LogNormal(mean=of["mean"], p90=of["p90"]),
@@ -226,11 +239,11 @@ class TomlScenario(Scenario):
         make = shapes.get(frozenset(found)) if isinstance(found, dict) else None
         if make is None:
             raise ValueError(
-                f"duration must be seconds, {{mean = 4, p90 = 8}}, {{mean = 4}}, {{percentiles = {{0 = ..., 100 = ...}}}}, "
-                f'{{sample = [...]}}, {{sample = "access.log"}}, {{sample = "calls.csv", time = "...", duration = "..."}} or '
-                f'"{RECORDED}", got {found!r}'
+                f"{name} must be {others}, {{mean = 4, p90 = 8}}, {{mean = 4}}, {{percentiles = {{0 = ..., 100 = ...}}}}, "
+                f'{{sample = [...]}}, {{sample = "access.log"}} or {{sample = "calls.csv", time = "...", duration = "..."}}, '
+                f"got {found!r}"
             )
-        with _named(f"duration {', '.join(found)}"):
+        with _named(f"{name} {', '.join(found)}"):
             return make(found)
 
     def _sample(self, found: dict[str, Any]) -> Sample:
@@ -260,6 +273,8 @@ class TomlScenario(Scenario):
             terms["key"] = _itself
         if "expires" in options:
             terms["expires"] = _seconds("expires", options["expires"])
+        if job.cost is not None:
+            _check_cost(job, options["executor"], self._table["executors"][options["executor"]])
         kind = next(kind for kind in KINDS if kind in options)
         if job.is_recorded and kind != "log":
             raise ValueError(NOT_RECORDED)
@@ -270,6 +285,8 @@ class TomlScenario(Scenario):
             count = max(1, round(count_of("count", options["count"], least=1) * _scale(options)))
             check_most("count", count, JOBS_MAX, "jobs")
             keys = range(count) if population is None else list(population)
+            if not keys:
+                raise ValueError(f"count needs keys, and the population {options['population']} has none at the start")
             at = _seconds("at", options.get("at", 0))
             over = _seconds("over", options.get("over", 0))
             items = [keys[number % len(keys)] for number in range(count)]
@@ -277,7 +294,7 @@ class TomlScenario(Scenario):
             sim.schedule_many(executor, job, items, delays=delays, **terms)
             return
         arrivals = self._arrivals(kind, options, job)
-        sim.arrive(arrivals, executor, job, keys=None if population is None else list(population), **terms)
+        sim.arrive(arrivals, executor, job, keys=population, **terms)
 
     def _arrivals(self, kind: str, options: dict[str, Any], job: Job) -> Arrivals:
         """Return arrivals by a rate, by the time of day, or as recorded."""
@@ -291,13 +308,61 @@ class TomlScenario(Scenario):
             with _named("daily"):
                 scale = _scale(options)
                 return Daily({_hour(text): float(Rate.of(rate)) * scale for text, rate in options["daily"].items()})
-        columns = {key: options[key] for key in ("time", "key", "duration") if key in options}
-        with _named("log must be the path of a log"):
-            recording = read_recording(self._directory / options["log"], **columns)
+        recording = self._recording(options)
         if job.is_recorded and recording.durations is not None:
             check_most("duration", max(recording.durations), SECONDS_MAX, "s")
-        given = {key: options[key] for key in ("speed", "every", "scale") if key in options}
-        return Recorded(recording, **given)
+        return _replayed(recording, options)
+
+    def _recording(self, options: dict[str, Any]) -> Recording:
+        """Read the file that arrivals, or keys that join, are recorded in."""
+        columns = {key: options[key] for key in ("time", "key", "duration", "end") if key in options}
+        with _named("log must be the path of a log"):
+            return read_recording(self._directory / options["log"], **columns)
+
+    def _make_population(self, sim: Simulation, name: str, options: dict[str, Any]) -> Population:
+        joins, lifetime = options.get("joins"), options.get("lifetime")
+        for key in ("count", "period"):
+            if key not in options:
+                raise ValueError(f"needs a {key}")
+        if isinstance(options["count"], bool) or not isinstance(options["count"], int):
+            raise TypeError(f"count must be an integer, got {options['count']!r}")
+        check_most("count", options["count"], KEYS_MAX, "keys")
+        terms: dict[str, Any] = {}
+        if "groups" in options:
+            count = count_of("groups", options["groups"], least=1)
+            terms["group"] = lambda key: f"{name} {key_hash(key) % count if isinstance(key, str) else key % count}"
+        if joins is not None:
+            with _named("joins"):
+                terms["joins"] = self._joins(joins)
+        if lifetime is not None:
+            terms["lifetime"] = (
+                self._distribution("lifetime", lifetime, "seconds") if isinstance(lifetime, dict) else lifetime
+            )
+        return sim.population(name, options["count"], period=options["period"], **terms)
+
+    def _joins(self, found: Any) -> Arrivals:
+        """Return when keys join: by a rate, by a rate for each hour of the day, or as recorded."""
+        if not isinstance(found, dict):
+            return Poisson(float(Rate.of(found)))
+        if "log" in found:
+            return _replayed(self._recording(found), found)
+        return Daily({_hour(text): float(Rate.of(rate)) for text, rate in found.items()})
+
+
+def _check_cost(job: Job, executor: str, options: dict[str, Any]) -> None:
+    """Refuse a cost in a resource that the executor does not limit, before the first job arrives."""
+    there = {PERMITS, *options.get("resources", ())}
+    for name in job.cost.resources if job.cost is not None else ():
+        if name not in there:
+            raise ValueError(
+                f"cost of {job.name} names {name!r}, which the executor {executor} does not limit: "
+                f'give [executors.{executor}] resources = {{{name} = "1_000/min"}}, or leave it out'
+            )
+
+
+def _replayed(recording: Recording, options: dict[str, Any]) -> Recorded:
+    """Return recorded arrivals."""
+    return Recorded(recording, **{key: options[key] for key in ("speed", "every", "scale") if key in options})
 
 
 def _scale(options: dict[str, Any]) -> float:
@@ -325,6 +390,8 @@ def _begin_cycle(
     with _named("phase must be a part of the cycle such as 1/2"):
         phase = Fraction(str(options.get("phase", 0)))
     buckets = options.get("buckets", 65_536)
+    if job.cost is not None:
+        terms["cost"] = job.cost.fixed or job.cost_of_next
     dealt = sim.note_slots(population, name, CycleSlots(options["cycle"], buckets, phase))
     executor.every(
         cycle=options["cycle"],
@@ -375,20 +442,6 @@ def _by_hour(name: str, table: dict[str, Any]) -> dict[int, Any]:
         return hours
 
 
-def _make_population(sim: Simulation, name: str, options: dict[str, Any]) -> Population:
-    for key in ("count", "period"):
-        if key not in options:
-            raise ValueError(f"needs a {key}")
-    if isinstance(options["count"], bool) or not isinstance(options["count"], int):
-        raise TypeError(f"count must be an integer, got {options['count']!r}")
-    check_most("count", options["count"], KEYS_MAX, "keys")
-    groups = options.get("groups")
-    if groups is None:
-        return sim.population(name, options["count"], period=options["period"])
-    count = count_of("groups", groups, least=1)
-    return sim.population(name, options["count"], period=options["period"], group=lambda key: f"{name} {key % count}")
-
-
 def _follower(made: _Made, first: str, options: dict[str, Any], table: dict[str, Any]) -> Callable[[Any], object]:
     """Return a function that enqueues the job that follows another, which may be created later."""
     then = options["then"]
@@ -405,7 +458,7 @@ def _follower(made: _Made, first: str, options: dict[str, Any], table: dict[str,
 
     def follow(key: Any) -> None:
         next_job = made.jobs[name]
-        if next_job.population is not None and key not in next_job.population.members:
+        if next_job.population is not None and not next_job.population.knows(key):
             raise ValueError(
                 f"[jobs.{first}] then: {name} is of the population {needed}, which has no key {key!r}: "
                 f'give the job population = "{needed}"'

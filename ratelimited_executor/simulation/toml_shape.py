@@ -24,13 +24,14 @@ _EXECUTOR: Final = frozenset(
         "max_pending",
         "key_rate",
         "key_concurrency",
+        "resources",
         "attempts",
         "retry",
         "worker_price",
     }
 )
-_POPULATION: Final = frozenset({"count", "period", "groups"})
-_JOB: Final = frozenset({"duration", "failures", "population", "is_sync", "then", "objectives", "price"})
+_POPULATION: Final = frozenset({"count", "period", "groups", "joins", "lifetime"})
+_JOB: Final = frozenset({"duration", "failures", "population", "is_sync", "then", "objectives", "price", "cost"})
 _OBJECTIVE: Final = frozenset({"within", "percent", "each"})
 _THEN: Final = frozenset({"job", "executor", "delay"})
 _ARRIVALS: Final = frozenset({"executor", "job", "population", "expires", "priority"})
@@ -38,10 +39,11 @@ KINDS: Final = {  # kinds of arrivals, and the further fields of each
     "count": {"at", "over", "scale"},
     "rate": {"pattern", "scale"},
     "daily": {"scale"},
-    "log": {"speed", "every", "scale", "time", "key", "duration"},
+    "log": {"speed", "every", "scale", "time", "key", "duration", "end"},
     "cycle": {"phase", "buckets"},
 }
 _OUTAGE: Final = frozenset({"population", "group", "job", "begin", "end", "failures"})
+_JOINS: Final = KINDS["log"] | {"log"}
 _RETRY: Final = frozenset({"attempts", "base", "cap"})
 
 
@@ -75,6 +77,12 @@ def _check_parts(place: str, options: dict[str, Any]) -> None:
     for part, names in (("retry", _RETRY), ("then", _THEN)):
         if part in options:
             _check_keys(f"{place} {part}", options[part], names)
+    if not isinstance(options.get("resources", {}), dict):
+        raise TypeError(
+            f'{place} resources must be a table such as {{tokens = "90_000/min"}}, got {options["resources"]!r}'
+        )
+    if isinstance(options.get("joins"), dict) and "log" in options["joins"]:
+        _check_keys(f"{place} joins", options["joins"], _JOINS)
     if not isinstance(options.get("objectives", []), list):
         raise TypeError(f'{place} objectives must be a list such as [{{within = "5s"}}], got {options["objectives"]!r}')
     for each in options.get("objectives", ()):

@@ -41,9 +41,11 @@ class Drawn(Scenario):
         """Set up what the seed draws."""
         self.sim, self.rng = sim, random.Random(self.seed)
         rng = self.rng
+        self.more = random.Random(f"{self.seed} more")
+        self.resources = {"resources": {"tokens": "300/min"}} if self.more.random() < 0.4 else {}
         self.executors = [self._executor(f"executor {number}") for number in range(rng.randint(1, 3))]
         if rng.random() < 0.2:
-            self.executors.append(sim.fleet("node", 2, rate="1/s", max_concurrency=3))
+            self.executors.append(sim.fleet("node", 2, rate="1/s", max_concurrency=3, **self.resources))
         self.keys = range(rng.choice([1, 5, 40]))
         self.population = None
         if rng.random() < 0.6:
@@ -53,7 +55,9 @@ class Drawn(Scenario):
                 period="10m",
                 weight=lambda key: 1 + key % 3,
                 group=lambda key: f"group {key % 2}",
+                **({"joins": Poisson(0.03), "lifetime": Exponential(400)} if self.more.random() < 0.5 else {}),
             )
+            sim.gauge("keys", lambda: len(self.population))
             if rng.random() < 0.5:
                 sim.outage(self.population, "group 0", 300, 600)
         self.jobs: list[Any] = []
@@ -78,7 +82,7 @@ class Drawn(Scenario):
                 options[option] = rng.choice(values)
         if "rate" in options and rng.random() < 0.3:
             options["policy"] = rng.choice([Window(), Burst(5)])
-        return self.sim.executor(name, **options)
+        return self.sim.executor(name, **options, **self.resources)
 
     def _job(self, name: str) -> Any:
         rng = self.rng
@@ -92,6 +96,8 @@ class Drawn(Scenario):
         if self.jobs and rng.random() < 0.4:
             follower, executor = rng.choice(self.jobs), rng.choice(self.executors)
             options[rng.choice(["then", "on_failure"])] = lambda key: self.sim.offer(executor, follower, key)
+        if self.resources and self.more.random() < 0.7:
+            options["cost"] = self.more.choice([{"tokens": 3}, {"tokens": Exponential(4)}, {"permits": 2, "tokens": 0}])
         return self.sim.job(name, duration, **options)
 
     def _source(self) -> None:
@@ -100,7 +106,8 @@ class Drawn(Scenario):
         options = {"priority": rng.choice([-1, 5])} if rng.random() < 0.5 else {}
         if rng.random() < 0.5:
             arrivals = rng.choice([Poisson(0.5), Regular(0.8), Daily({0: 0.6, 6: 0.1})])
-            sim.arrive(arrivals, executor, job, keys=list(self.keys), **options)
+            keys = self.keys if self.population is None or self.more.random() < 0.5 else self.population
+            sim.arrive(arrivals, executor, job, keys=keys, **options)
         elif rng.random() < 0.5:
             delays = [rng.uniform(0, 200) for _ in range(50)]
             keys = [rng.choice(self.keys) for _ in delays]
@@ -134,7 +141,10 @@ def main(folder: Path, names: list[str]) -> None:
     for name in names:
         path = folder / f"{name}.sqlite"
         if name in STRATEGIES:
-            simulate(STRATEGIES[name](accounts=100, banks=3, cycle="10m", outage_day=1), days=DAYS, database=path)
+            changing = {"joins": "100/h", "lifetime": "1h"}
+            simulate(
+                STRATEGIES[name](accounts=100, banks=3, cycle="10m", outage_day=1, **changing), days=DAYS, database=path
+            )
             continue
         seed = int(name)
         try:

@@ -101,7 +101,7 @@ def test_format_of_texts(write):
     path = write(at=["31.01.2024 12:00:03", "31.01.2024 12:00:00"], when=[1, 2])
     found = read_recording(path, time="at", time_format="%d.%m.%Y %H:%M:%S")
     assert ([0, 3], NOON.timestamp()) == (list(found.times), found.begin)
-    assert "time_format must be given for a column of texts only: leave it out" == refusal(
+    assert "time_format must be given for columns of texts only: leave it out" == refusal(
         path, time="when", time_format="%Y"
     )
 
@@ -111,6 +111,12 @@ def test_durations_with_a_unit(write, arrow, unit):
     """Durations of the type duration are seconds, whatever their unit."""
     took = arrow.array([timedelta(seconds=2), timedelta(seconds=90)], arrow.duration(unit))
     assert [2, 90] == list(read_parquet(write(at=[1, 2], took=took), time="at", duration="took").durations)
+
+
+def test_durations_from_ends(write, arrow):
+    """Ends may be timestamps as times may be, and are infinitely late where there is none."""
+    path = write(begin=[NOON, NOON], end=[NOON + timedelta(seconds=7), None])
+    assert [7, float("inf")] == list(read_parquet(path, time="begin", end="end").durations)
 
 
 def test_keys_are_texts(write, arrow):

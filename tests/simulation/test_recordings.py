@@ -348,6 +348,27 @@ def test_columns_of_a_table(table, end, mark):
     assert (found.begin, found.skipped) == (1, 0)
 
 
+def test_durations_from_ends(table):
+    """A column of ends gives the durations, infinite where it is empty, in the format of the times."""
+    path = table("from,to", "2024-01-31T12:00:00Z,2024-01-31T12:00:02.5Z", "2024-01-31T12:00:01Z,")
+    found = read_csv(path, time="from", end="to")
+    assert ([0, 1], [2.5, math.inf]) == (list(found.times), list(found.durations))
+    assert list(found.durations) == list(read_recording(path, time="from", end="to").durations)
+    with pytest.raises(ValueError, match="end must not be given beside duration, got 'to' and 'to': leave out one"):
+        read_csv(path, time="from", end="to", duration="to")
+    with pytest.raises(ValueError, match="end must name a column, one of 'from', 'to', got 'until'"):
+        read_csv(path, time="from", end="until")
+
+
+@pytest.mark.parametrize(
+    ("end", "message"), [("4", "end must give durations >= 0 .* got -1.0 in line 2"), ("nan", "got nan")]
+)
+def test_end_before_the_begin_is_refused(table, end, message):
+    """An end that is earlier than its time, or none, is refused."""
+    with pytest.raises(ValueError, match=message):
+        read_csv(table("from,to", f"5,{end}"), time="from", end="to")
+
+
 def test_semicolons_are_read_if_the_sniffer_is_sure(table):
     """Semicolons are recognised only if they give the named column."""
     found = read_csv(table("time;who", "1;a,b", "2;c"), time="time", key="who")
@@ -456,7 +477,7 @@ def test_columns_must_fit_the_kind(log, table):
         read_recording(table())
     with pytest.raises(ValueError, match=r"access.log: key, time must not be given, .* use read_csv"):
         read_recording(log(line()), time="a", key="b")
-    with pytest.raises(TypeError, match="columns must be time, key, duration or time_format, got who"):
+    with pytest.raises(TypeError, match="columns must be time, key, duration, end or time_format, got who"):
         read_recording(log(line()), who="a")
 
 

@@ -27,7 +27,20 @@ from ratelimited_executor.spread import CycleSlots
 
 HOUR = 3600.0
 DAY = 86_400.0
-TABLES = ("run", "source", "step", "quantiles", "counter", "histogram", "sample", "key_summary", "slot", "event")
+TABLES = (
+    "run",
+    "source",
+    "step",
+    "quantiles",
+    "counter",
+    "gauge",
+    "histogram",
+    "sample",
+    "key_summary",
+    "life",
+    "slot",
+    "event",
+)
 
 
 def read(path):
@@ -122,7 +135,7 @@ def test_the_same_seed_writes_the_same(tmp_path, whole):
     assert first == read(tmp_path / "a")
     for table in ("step", "quantiles", "histogram", "sample", "key_summary", "event"):
         assert first[table] != other[table], table
-    assert all(first.values())
+    assert {"life"} == {table for table, rows in first.items() if not rows}  # no key joins or leaves
     assert [] == without["sample"]
     assert {"run", "sample"} >= {table for table in TABLES if first[table] != without[table]}
 
@@ -654,7 +667,7 @@ def test_a_keyboard_interrupt_leaves_a_run_that_goes_on(tmp_path, whole):
 def test_a_keyboard_interrupt_while_a_step_is_measured_leaves_a_run_that_goes_on(tmp_path, monkeypatch, whole):
     """A keyboard interrupt while a step is measured leaves a run that can be resumed."""
     path, count = tmp_path / "run", 0
-    take = Recorder._take_conflicts
+    take = Recorder._take_population
 
     def interrupted(*arguments, **options):
         nonlocal count
@@ -664,7 +677,7 @@ def test_a_keyboard_interrupt_while_a_step_is_measured_leaves_a_run_that_goes_on
         take(*arguments, **options)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Recorder, "_take_conflicts", interrupted)
+        patch.setattr(Recorder, "_take_population", interrupted)
         with pytest.raises(KeyboardInterrupt):
             simulate(Busy(), database=path)
     simulate(Busy(), database=path, resume=True)

@@ -865,7 +865,7 @@ OTHER = {
     "sample is a number": (_job("duration = {sample = 5}"), r"jobs\.call.*sample"),
     "sample is the path of no file": (_job('duration = {sample = "123"}'), r"jobs\.call.*123"),
     "missing log of durations": (_job('duration = {sample = "no.log"}'), r"jobs\.call.*no\.log"),
-    "log of durations": (_job('duration = {log = "access.log"}'), r"jobs\.call.*sample.*recorded.*got"),
+    "log of durations": (_job('duration = {log = "access.log"}'), r"jobs\.call.*recorded.*sample.*got"),
     "failures in percent": (_job('duration = 1\nfailures = "5%"'), r"jobs\.call.*failures"),
     "is_sync is a text": (_job('duration = 1\nis_sync = "false"'), r"jobs\.call.*is_sync"),
     "population is a list": (_job('duration = 1\npopulation = ["users"]'), r"jobs\.call.*population"),

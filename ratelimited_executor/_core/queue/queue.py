@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections import Counter
 from functools import wraps
 from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, TypeVar
 
@@ -138,6 +139,7 @@ class TaskQueue(PlainQueue):
         self.gate = gate
         self.order: Order | Fair = default_order
         self.costs: CombinedPermits | None = None  # the permits, once some task may cost more than one
+        self.used: Counter[str] = Counter()  # of each resource, by starts that name it, corrections included
         self.gated: set[TaskRecord] = set()  # running records that count in the limits of their keys
         self.slots_of: dict[TaskRecord, SlotRequest] = {}  # of running records
         self.is_forgetting = False  # True if the next wake-up serves only to forget idle keys
@@ -420,6 +422,7 @@ class TaskQueue(PlainQueue):
         receipts: list[tuple[str, Any, Any]] = []
         if needs is not None and self.costs is not None:
             receipts = self.costs.charge(needs)
+            self.used.update(needs)
             self.admission.forget()  # permits counted before may be used up by now
         if key is not None and self.gate is not None:
             receipt = self.gate.start(key, cost, self.timeline.to_ns(now))

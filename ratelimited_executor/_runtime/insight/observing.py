@@ -22,7 +22,7 @@ from ratelimited_executor._runtime.task.batch_items import BatchItem
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import Callable, Sized
+    from collections.abc import Callable, Mapping, Sized
 
     from ratelimited_executor._core.permits.rates import Rate
     from ratelimited_executor._core.queue.queue import TaskQueue
@@ -153,6 +153,11 @@ class Observed:
     def rate(self) -> float:
         """The permits a second of this process."""
         return float(self._parts.controls.rate) / self._parts.queue.permits.peers
+
+    @property
+    def used(self) -> Mapping[str, int]:
+        """How much of each resource was used so far by starts whose cost names it."""
+        return self._parts.queue.used
 
     def counts(self) -> tuple[tuple[int, ...], int, int]:
         """Return some of the counts of ``statistics()``, at a fraction of its cost.

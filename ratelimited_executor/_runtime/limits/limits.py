@@ -130,6 +130,8 @@ class Limits:
             charge.needs = charge.reserved = actual if actual[PERMITS] else {**actual, PERMITS: 1}
         else:
             change = actual[PERMITS] - charge.needs[PERMITS]
+            queue.used.update(actual)
+            queue.used.subtract(charge.needs)
             charge.needs = actual
             if queue.costs is not None:
                 queue.costs.settle(charge.receipts, actual)

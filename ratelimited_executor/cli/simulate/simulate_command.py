@@ -296,6 +296,8 @@ def _summary_table(result: RunResult) -> Table:
         table.add_row("queue depth, mean and most", f"{each.queue_depth_mean:,.1f}, {each.queue_depth_most:,}")
         table.add_row("start delay, p50, p99 and most", _spans(each.start_delay))
         table.add_row("evenness of the throughput", "none" if each.evenness is None else f"{each.evenness:.3f}")
+        for resource, use in each.resources.items():
+            table.add_row(f"{escape(resource)} used, of the limit", f"{use.used:,}, {use.part:.1%}")
     for name, kind in summary.jobs_by_kind.items():
         _add_kind(table, name, kind)
     if summary.cost:
@@ -303,10 +305,15 @@ def _summary_table(result: RunResult) -> Table:
         table.add_row("workers", f"{summary.worker_cost:,.2f}")
         table.add_row("calls", f"{summary.cost - summary.worker_cost:,.2f}")
         table.add_row("both", f"{summary.cost:,.2f}")
+    for name, level in summary.gauges.items():
+        table.add_row(f"[bold]{escape(name)}", "")
+        table.add_row("least, mean and most", f"{level.least:,g}, {level.mean:,.4g}, {level.most:,g}")
     for name, of in summary.populations.items():
         table.add_row(f"[bold]{escape(name)}", "")
         table.add_row("keys", f"{of.keys:,}")
         table.add_row("never synced, overdue at the end", f"{of.never_synced:,}, {of.overdue:,}")
+        if of.joined or of.left:
+            table.add_row("joined, left, left without a sync", f"{of.joined:,}, {of.left:,}, {of.left_unserved:,}")
         table.add_row("sync interval, p50, p99 and most", _spans(of.sync_interval))
         table.add_row("sync delay, p50, p99 and most", _spans(of.sync_delay))
         table.add_row("lock conflicts", f"{of.lock_conflicts:,}")

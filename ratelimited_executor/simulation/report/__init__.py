@@ -7,6 +7,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ratelimited_executor.simulation.report.level_plots import make_level_plots
 from ratelimited_executor.simulation.report.overview import save_overview
 from ratelimited_executor.simulation.report.page import render
 from ratelimited_executor.simulation.report.pictures import save_picture
@@ -53,7 +54,7 @@ def write_report(
     if pictures is not None:
         _check_extra("matplotlib")
     runs = read_runs(databases)
-    all_plots = make_plots(runs)
+    all_plots = [*make_plots(runs), *make_level_plots(runs)]
     plots = [plot for plot in all_plots if has_something_to_show(plot)]
     flat = [plot.title for plot in all_plots if not has_something_to_show(plot)]
     target = Path(page)

@@ -81,12 +81,12 @@ def _line(line: ReportLine, sign: str) -> dict[str, Any]:
     is_short = len(line.x) <= _MARKERS_UP_TO
     return {
         "type": "scatter",
-        "mode": "lines+markers" if is_short or line.has_points else "lines",
+        "mode": "lines+markers" if (is_short or line.has_points) and not line.is_limit else "lines",
         "name": _text(line.name),
         "x": line.x,
         "y": line.y,
         "opacity": line.opacity,
-        "line": {"color": line.colour, "width": line.width},
+        "line": {"color": line.colour, "width": line.width, **({"dash": "dash"} if line.is_limit else {})},
         "marker": {"size": 5 if is_short else 2.5},
         "visible": True if line.is_shown else "legendonly",
         "hovertemplate": f"%{{y:,}} {sign}".rstrip(),

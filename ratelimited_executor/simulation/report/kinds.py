@@ -1,23 +1,31 @@
-"""What a run wrote at its end of each kind of job: its waits, its objectives, and what its calls cost."""
+"""What a run wrote at its end: of each kind of job its waits, its objectives, and what its calls cost; resources; gauges."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 __all__ = [
+    "GAUGE_FIGURES",
+    "RESOURCE_FIGURES",
     "VALUE_MAX",
     "StoredKind",
     "StoredObjective",
     "StoredQuantiles",
     "kinds_of",
+    "named_figures",
     "number_of",
     "quantiles_of",
 ]
 
 # No simulation writes a number beyond this, or a value of another type, and neither could be drawn.
 VALUE_MAX: Final = 2.0**53
+RESOURCE_FIGURES: Final = ("used", "part")
+GAUGE_FIGURES: Final = ("least", "mean", "most", "last")
 _KEY_LENGTH: Final = 40  # of a key, as it is shown
 
 
@@ -99,6 +107,22 @@ def quantiles_of(of: Any) -> StoredQuantiles | None:
     if any(value is None or abs(value) > VALUE_MAX for value in values):
         return None
     return StoredQuantiles(*values)
+
+
+def named_figures(written: Any, names: Sequence[str]) -> dict[str, list[float]]:
+    """Return the figures that a run wrote at its end of each of its resources or gauges; what is damaged is left out.
+
+    Args:
+        written: what it wrote: the figures by name, of each resource or gauge by name.
+        names: the names of the figures.
+    """
+    found: dict[str, list[float]] = {}
+    for name, of in written.items() if isinstance(written, dict) else ():
+        values = [number_of(of.get(each)) if isinstance(of, dict) else None for each in names]
+        numbers = [value for value in values if value is not None and abs(value) <= VALUE_MAX]
+        if len(numbers) == len(names):
+            found[str(name)] = numbers
+    return found
 
 
 def number_of(value: Any) -> float | None:

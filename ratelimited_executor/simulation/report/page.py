@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from ratelimited_executor.simulation.report.document import alert, document, row_html, section, table, table_html
 from ratelimited_executor.simulation.report.figures import figure_html
 from ratelimited_executor.simulation.report.kind_tables import delay_text, kinds_section
+from ratelimited_executor.simulation.report.level_tables import levels_section
 from ratelimited_executor.simulation.report.plots import TimePlot
 from ratelimited_executor.simulation.report.units import duration, number
 
@@ -53,6 +54,7 @@ def render(runs: Sequence[StoredRun], plots: Sequence[Plot], flat: Sequence[str]
         section("summary", "Summary", _summary_table(runs) + _flat_note(flat)),
         "</div>",
         kinds_section(runs),
+        levels_section(runs),
         *(_plot_section(plot, is_first=index == 0) for index, plot in enumerate(plots)),
         section("keys", "Keys", _keys_table(runs)) if any(run.populations for run in runs) else "",
     ]
@@ -150,17 +152,20 @@ def _quantile_rows(heading: str, key: str, found: list[StoredQuantiles]) -> list
 
 
 def _keys_table(runs: Sequence[StoredRun]) -> str:
+    is_changing = any(any(population.turnover) for run in runs for population in run.populations)
     rows = [
         [
             f"{run.label}: {population.name}" if len(runs) > 1 else population.name,
             *map(_optional, (population.keys, population.never_synced, population.syncs, population.failures)),
             _seconds(population.longest_interval),
+            *((f"{count:,}" for count in population.turnover) if is_changing else ()),
         ]
         for run in runs
         for population in run.populations
     ]
     headings = ("Population", "Keys", "Never synced", "Syncs", "Failures", "Longest time without a sync")
-    return table(headings, rows, caption="Keys of each population, at the end")
+    further = ("Joined", "Left", "Left without a sync") if is_changing else ()
+    return table((*headings, *further), rows, caption="Keys of each population, at the end")
 
 
 def _details(runs: Sequence[StoredRun]) -> str:

@@ -79,7 +79,8 @@ def draw_line(axes: Any, line: ReportLine) -> None:
         color=line.colour,
         alpha=line.opacity,
         linewidth=line.width,
-        marker="o" if is_short or line.has_points else "",
+        linestyle="--" if line.is_limit else "-",
+        marker="o" if (is_short or line.has_points) and not line.is_limit else "",
         markersize=4 if is_short else 1.5,
         label=escaped(line.name),
     )

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     )
 
 __all__ = [
+    "COLOURS",
     "Bars",
     "HistogramPlot",
     "Mark",
@@ -36,12 +37,14 @@ __all__ = [
     "ReportLine",
     "Ring",
     "RingPlot",
+    "TimeFrame",
     "TimePlot",
     "has_something_to_show",
     "make_plots",
+    "rounded",
 ]
 
-_COLOURS: Final = (
+COLOURS: Final = (
     "#3b76c4", "#e07b2a", "#2f9e63", "#c8484e", "#8064b8", "#93684f", "#d66aa8", "#7d7f86", "#a79a21", "#2aa3b5",
 )  # fmt: skip
 _PERCENTILE_COLOURS: Final = {"p50": "#3b76c4", "p90": "#e0a02a", "p99": "#c8484e"}
@@ -69,6 +72,7 @@ class ReportLine:
     opacity: float = 1.0
     is_shown: bool = True
     has_points: bool = False  # isolated points, which need a marker
+    is_limit: bool = False  # what the line of the same colour is to stay below: dashed, without markers
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,7 +183,7 @@ def make_plots(runs: Sequence[StoredRun]) -> list[Plot]:
     Args:
         runs: one run, or several to compare.
     """
-    shared = _Shared(runs)
+    shared = TimeFrame(runs)
     found: list[Plot | None] = [
         _levels(
             runs,
@@ -224,8 +228,12 @@ def has_something_to_show(plot: Plot) -> bool:
     return not isinstance(plot, TimePlot) or any(value for line in plot.lines for value in line.y)
 
 
-class _Shared:
-    """The common properties of all plots over time."""
+class TimeFrame:
+    """The common properties of all plots over time.
+
+    Args:
+        runs: the runs that they show.
+    """
 
     def __init__(self, runs: Sequence[StoredRun]) -> None:
         span = max(run.span for run in runs)
@@ -243,7 +251,8 @@ class _Shared:
         return f"Each point stands for {length}: {joined}."
 
     def x(self, times: list[float]) -> list[float]:
-        return [_rounded(time / self.unit.seconds) for time in times]
+        """Return times in the unit of the axis."""
+        return [rounded(time / self.unit.seconds) for time in times]
 
 
 def _marks(runs: Sequence[StoredRun], unit: Unit, end: float) -> list[Mark]:
@@ -273,7 +282,7 @@ def _marks(runs: Sequence[StoredRun], unit: Unit, end: float) -> list[Mark]:
 
 def _levels(
     runs: Sequence[StoredRun],
-    shared: _Shared,
+    shared: TimeFrame,
     *,
     key: str,
     title: str,
@@ -301,9 +310,9 @@ def _levels(
     lines = [
         ReportLine(
             name,
-            _COLOURS[index % len(_COLOURS)],
+            COLOURS[index % len(COLOURS)],
             shared.x(run.grid.ends),
-            [_rounded(value) for value in values(series)],
+            [rounded(value) for value in values(series)],
             is_shown=not several or series is run.total,
         )
         for index, (run, series, name) in enumerate([*chosen, *singles])
@@ -316,7 +325,7 @@ def _levels(
     return TimePlot(key, title, caption, y_label, shared.unit, shared.end, lines, shared.marks, has_log_scale)
 
 
-def _start_delay(runs: Sequence[StoredRun], shared: _Shared) -> TimePlot | None:
+def _start_delay(runs: Sequence[StoredRun], shared: TimeFrame) -> TimePlot | None:
     found = [(run, delays) for run in runs for delays in run.delays]
     if not found:
         return None
@@ -338,9 +347,9 @@ def _start_delay(runs: Sequence[StoredRun], shared: _Shared) -> TimePlot | None:
             lines.append(
                 ReportLine(
                     f"{percentile} {name}".strip(),
-                    _PERCENTILE_COLOURS[percentile] if is_alone else _COLOURS[index % len(_COLOURS)],
+                    _PERCENTILE_COLOURS[percentile] if is_alone else COLOURS[index % len(COLOURS)],
                     x,
-                    [None if at is None else _rounded(values[at] / unit.seconds, 4) for _, at in points],
+                    [None if at is None else rounded(values[at] / unit.seconds, 4) for _, at in points],
                     opacity=1.0 if is_alone else opacity,
                     is_shown=len(series) <= 2 or percentile == "p99",
                     has_points=has_gaps,
@@ -396,7 +405,7 @@ def _sync_intervals(runs: Sequence[StoredRun]) -> HistogramPlot | None:
         name = f"{run.label}: {population.name}" if several else population.name
         opacity = 0.6 if len(found) >= _TRANSPARENT_FROM else 0.9
         bins = population.bins if grid is None else grid.joined(population.bins)
-        bars.append(_bars(name, _COLOURS[index % len(_COLOURS)], bins, unit, opacity, is_log=is_log))
+        bars.append(_bars(name, COLOURS[index % len(COLOURS)], bins, unit, opacity, is_log=is_log))
     caption = "The time between two syncs of a key, over all keys and the whole run. "
     if is_log:
         caption += "One in 2,000 may lie before the axis begins. "
@@ -454,9 +463,9 @@ def _bars(name: str, colour: str, bins: Sequence[Bin], unit: Unit, opacity: floa
     made = Bars(name, colour, [], [], [], [], opacity)
     for each in bins:
         high = _finite_high(each)
-        made.lows.append(_rounded((_positive_low(each) if is_log else max(each.low, 0.0)) / unit.seconds))
-        made.highs.append(_rounded(high / unit.seconds))
-        made.percents.append(_rounded(100 * each.count / count))
+        made.lows.append(rounded((_positive_low(each) if is_log else max(each.low, 0.0)) / unit.seconds))
+        made.highs.append(rounded(high / unit.seconds))
+        made.percents.append(rounded(100 * each.count / count))
         made.texts.append(f"{duration(max(each.low, 0.0))} to {duration(high)}: {each.count:,} intervals")
     return made
 
@@ -529,13 +538,13 @@ def _ring(run: StoredRun, cycle: Cycle, *, several: bool) -> Ring:
         title,
         [f"{len(cycle.slots):,} slots", f"{sum(slot.keys for slot in cycle.slots):,} keys"],
         [slot.keys for slot in cycle.slots],
-        [_rounded(slot.weight) for slot in cycle.slots],
+        [rounded(slot.weight) for slot in cycle.slots],
         [f"slot {slot.number}" for slot in cycle.slots],
         [f"from {duration(slot.begin)}: {slot.keys:,} keys, weight {number(slot.weight)}" for slot in cycle.slots],
     )
 
 
-def _rounded(value: float, digits: int = 6) -> Any:
+def rounded(value: float, digits: int = 6) -> Any:
     """Return a number with few digits, for a smaller page; a whole number keeps all its digits."""
     if value == int(value):
         return int(value)

@@ -7,16 +7,19 @@ import math
 import sqlite3
 from contextlib import closing
 from dataclasses import dataclass, field, replace
-from itertools import groupby
+from itertools import accumulate, groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from ratelimited_executor.simulation.database import FORMAT
 from ratelimited_executor.simulation.report.kinds import (
+    GAUGE_FIGURES,
+    RESOURCE_FIGURES,
     VALUE_MAX,
     StoredKind,
     StoredQuantiles,
     kinds_of,
+    named_figures,
     number_of,
     quantiles_of,
 )
@@ -25,7 +28,7 @@ from ratelimited_executor.simulation.report.units import DAY
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
 __all__ = [
     "Bin",
@@ -33,6 +36,7 @@ __all__ = [
     "Delays",
     "Event",
     "ExecutorSeries",
+    "Series",
     "StoredPopulation",
     "StoredRun",
     "StoredSlot",
@@ -42,7 +46,7 @@ __all__ = [
 ]
 
 _DEFAULT_STEP: Final = 60.0  # seconds, for a run that does not record its step
-_CHECKED_TABLES: Final = ("step", "quantiles", "counter", "histogram", "key_summary", "slot", "event")
+_CHECKED_TABLES: Final = ("step", "quantiles", "counter", "gauge", "histogram", "key_summary", "slot", "event")
 _ENDS: Final = ("done", "failed", "cancelled", "expired", "dropped")
 
 
@@ -64,6 +68,25 @@ class ExecutorSeries:
     done_per_minute: list[float]
     queue_depth: list[int]
     executing_jobs: list[int]
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """A level over time, or an amount a minute, with a value for each piece; None before it was known.
+
+    Attributes:
+        source: the name of what it was measured of.
+        kind: the kind of that.
+        metric: what was measured.
+        values: the values.
+        unit: their unit; empty if none is known.
+    """
+
+    source: str
+    kind: str
+    metric: str
+    values: list[float | None]
+    unit: str = ""
 
 
 @dataclass(slots=True)
@@ -88,7 +111,11 @@ class Bin:
 
 @dataclass(frozen=True, slots=True)
 class StoredPopulation:
-    """The keys of a population, and their intervals between syncs. None if the run does not record a value."""
+    """The keys of a population at the end, and their intervals between syncs. None if the run does not record a value.
+
+    Attributes:
+        turnover: the keys that joined, that left, and those of them that were never synced in their life.
+    """
 
     name: str
     bins: list[Bin]
@@ -97,6 +124,7 @@ class StoredPopulation:
     syncs: int | None = None
     failures: int | None = None
     longest_interval: float | None = None
+    turnover: tuple[int, int, int] = (0, 0, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +167,9 @@ class StoredRun:
         warm_up: seconds at the beginning that its figures leave out, and its plots show.
         kinds: the waits, objectives and costs of each kind of job, if the run has ended.
         worker_cost: what all workers cost.
+        resources: the amount used, and the part of the limit, by resource.
+        gauges: the least, mean, largest and last value of each gauge.
+        series: what was used of resources, and levels: limits of resources, numbers of keys, gauges.
     """
 
     path: Path
@@ -169,6 +200,9 @@ class StoredRun:
     warm_up: float = 0.0
     kinds: list[StoredKind] = field(default_factory=list)
     worker_cost: float = 0.0
+    resources: dict[str, list[float]] = field(default_factory=dict)
+    gauges: dict[str, list[float]] = field(default_factory=dict)
+    series: list[Series] = field(default_factory=list)
 
     @property
     def span(self) -> float:
@@ -287,6 +321,9 @@ class _Reader:
             warm_up=warm_up,
             kinds=figures.get("kinds", []),
             worker_cost=figures.get("worker_cost", 0.0),
+            resources=figures.get("resources", {}),
+            gauges=figures.get("gauges", {}),
+            series=[*self._amounts(sources, grid), *self._levels(sources, grid)],
         )
 
     @staticmethod
@@ -308,6 +345,8 @@ class _Reader:
             if (waits := quantiles_of(written.get(name))) is not None:
                 figures[name] = waits
         figures["kinds"] = kinds_of(written.get("jobs_by_kind"))
+        figures["resources"] = named_figures(written.get("resources"), RESOURCE_FIGURES)
+        figures["gauges"] = named_figures(written.get("gauges"), GAUGE_FIGURES)
         if (cost := number_of(written.get("worker_cost"))) is not None and 0 <= cost <= VALUE_MAX:
             figures["worker_cost"] = cost
         return figures
@@ -382,6 +421,34 @@ class _Reader:
         counts = self._rows(f"SELECT {columns} FROM step WHERE time > ?", (warm_up,))[0]  # noqa: S608  # names of our own
         return series, total, dict(zip(_ENDS, counts, strict=True)), all_depth
 
+    def _amounts(self, sources: list[StoredSource], grid: Grid) -> Iterator[Series]:
+        """Yield what was used of each resource, a minute."""
+        sums: dict[tuple[int, str], Sums] = {}
+        for time, number, metric, value in self._rows(
+            "SELECT time, source, metric, value FROM counter WHERE metric LIKE 'used %' ORDER BY time"
+        ):
+            place = number, metric
+            if place not in sums:
+                sums[place] = Sums(grid)
+            sums[place].add(grid.step_at(time), value)
+        for source in sources:
+            for (number, metric), found in sums.items():
+                if number == source.id:
+                    yield Series(source.name, source.kind, metric, list(found.per_minute()))
+
+    def _levels(self, sources: list[StoredSource], grid: Grid) -> Iterator[Series]:
+        """Yield each level: its last value in each piece, or the one before."""
+        if not self._rows("SELECT 1 FROM sqlite_master WHERE name = 'gauge'"):
+            return  # the run is of a version without them
+        last: dict[tuple[int, str], list[float | None]] = {}
+        for time, number, metric, value in self._rows("SELECT time, source, metric, value FROM gauge ORDER BY time"):
+            last.setdefault((number, metric), [None] * grid.pieces)[grid.piece_at(time)] = value
+        for source in sources:
+            for (number, metric), values in last.items():
+                if number == source.id:
+                    unit = str(source.details.get("unit") or "")
+                    yield Series(source.name, source.kind, metric, list(accumulate(values, _later)), unit)
+
     def _delays(self, sources: list[StoredSource], grid: Grid) -> list[Delays]:
         """Return the delays of each executor; of each kind of job if there are none of executors."""
         kind = self._kind_that_has("quantiles", "start_delay", ("executor", "job", "population"))
@@ -451,11 +518,19 @@ class _Reader:
                 "FROM key_summary GROUP BY source"
             )
         }
-        return [
-            StoredPopulation(source.name, bins.get(source.id, []), *summaries.get(source.id, ()))
+        turnovers = {
+            source: (joined, left, unserved)
+            for source, joined, left, unserved in self._rows(
+                "SELECT source, sum(value * (metric = 'keys_joined')), sum(value * (metric = 'keys_left')), "
+                "sum(value * (metric = 'keys_left_unserved')) FROM counter GROUP BY source"
+            )
+        }
+        found = [
+            (source.id, StoredPopulation(source.name, bins.get(source.id, []), *summaries.get(source.id, ())))
             for source in sources
             if source.kind == "population" and (source.id in bins or source.id in summaries)
         ]
+        return [replace(population, turnover=turnovers.get(number, (0, 0, 0))) for number, population in found]
 
     def _cycles(self, sources: list[StoredSource]) -> list[Cycle]:
         names = {source.id: source.name for source in sources}
@@ -464,6 +539,11 @@ class _Reader:
             Cycle(names.get(source, str(source)), str(name), [StoredSlot(*row[2:]) for row in group])
             for (source, name), group in groupby(rows, key=lambda row: row[:2])
         ]
+
+
+def _later(before: float | None, now: float | None) -> float | None:
+    """Return the later of two values that is known."""
+    return before if now is None else now
 
 
 def _quantile(bins: list[Bin], part: float, most: float | None) -> float:

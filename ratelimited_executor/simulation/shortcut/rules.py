@@ -31,7 +31,12 @@ if TYPE_CHECKING:
 __all__ = ["NoShortcutError", "Planned", "Survey"]
 
 _OPTIONS: Final = frozenset({"rate", "max_concurrency", "pacing", "retry"})
-_WORDS: Final = {"key_rate": "limits keys", "key_concurrency": "limits keys", "max_pending": "limits what may wait"}
+_WORDS: Final = {
+    "key_rate": "limits keys",
+    "key_concurrency": "limits keys",
+    "max_pending": "limits what may wait",
+    "resources": "limits resources",
+}
 
 
 class NoShortcutError(Exception):
@@ -179,6 +184,8 @@ class Survey(Simulation):
             raise NoShortcutError("several nodes share a rate")
         if type(job) is not Job:
             raise NoShortcutError(f"{getattr(job, '__name__', job)} is a function, and not a kind of job")
+        if job.cost is not None:
+            raise NoShortcutError(f"jobs of {job.name} cost permits or resources")
         if unknown := options.keys() - {"priority"}:
             raise NoShortcutError(f"jobs of {job.name} have {min(unknown)}")
         if not isinstance(options.get("priority", 0), int):
@@ -194,6 +201,10 @@ class Survey(Simulation):
     def population(self, name: str, *args: Any, **options: Any) -> NoReturn:  # noqa: ARG002  # the shape of the method
         """Refuse: the keys of a population have locks and weights."""
         raise NoShortcutError(f"{name} is a population")
+
+    def gauge(self, name: str, read: Callable[[], float], *, unit: str = "") -> NoReturn:  # noqa: ARG002  # as above
+        """Refuse: a gauge may look at anything that happens."""
+        raise NoShortcutError(f"{name} is a gauge")
 
     def offer(self, executor: Any, job: Any, item: Any, /, **options: Any) -> NoReturn:  # noqa: ARG002  # as above
         """Refuse: the scenario itself decides when a job arrives."""

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from ratelimited_executor import ExecutorManager, Pacing, RateLimitedExecutor
+from ratelimited_executor import ExecutorManager, Pacing, RateLimitedExecutor, Retry
 from ratelimited_executor._runtime.insight.observing import Listener, Observed, started_at
 
 from ...helpers import now
@@ -229,3 +229,37 @@ async def test_nobody_stands_in_the_way_of_a_task_that_is_not_observed():
     async with RateLimitedExecutor("x") as executor:
         assert executor._engine.queue.on_start is None
         assert executor._parts.coroutines.on_free == executor._engine._freed
+
+
+async def test_what_starts_used_is_counted():
+    """Of each resource that a cost names: also by items of a batch and by each attempt, and as corrected afterwards."""
+    log = Log()
+    resources = {"tokens": "1_000_000/s", "points": "1_000_000/s"}
+    async with RateLimitedExecutor("x", resources=resources) as executor:
+        observe(executor, log)
+        assert {} == log.observed.used
+        executor.submit(str)
+        await executor.submit(str, cost={"tokens": 5, "points": 0})
+        assert {"permits": 1, "tokens": 5, "points": 0} == log.observed.used
+        await executor.schedule_many(str, range(3), cost=lambda item: {"tokens": item})
+        assert 5 + 0 + 1 + 2 == log.observed.used["tokens"]
+
+        async with executor.permit(cost={"tokens": 100}) as permit:
+            permit.settle({"tokens": 30})
+            assert 8 + 30 == log.observed.used["tokens"]
+            permit.settle({"tokens": 40})
+        later = executor.schedule(str, cost={"tokens": 1000}, delay=1)
+        later.settle({"tokens": 7})
+        assert 8 + 40 == log.observed.used["tokens"]
+        await later
+        assert 8 + 40 + 7 == log.observed.used["tokens"]
+
+        attempts = []
+
+        def fail():
+            attempts.append(1)
+            if len(attempts) < 3:
+                raise OSError
+
+        await executor.schedule(fail, cost={"points": 10}, retry=Retry(3, on=(OSError,), base=0.1))
+        assert 30 == log.observed.used["points"]
