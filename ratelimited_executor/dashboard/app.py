@@ -335,6 +335,11 @@ class _Site:
             dead=page.dead[: _row_count(request, "dead")],
             lanes=page.lanes[: _row_count(request, "lanes")],
             ended=page.ended[: _row_count(request, "ended")],
+            changes=[
+                (each, time_text(each.at))
+                for each in self._changes.latest
+                if each.name == name and each.action in OF_STORES
+            ],
             may=may,
         )
 

@@ -84,6 +84,7 @@ async def repair(
     change: Callable[[Sequence[str]], Awaitable[int]] | None,
     *,
     progress: Callable[[int, int], None] = lambda _, __: None,
+    is_stopped: Callable[[], bool] = lambda: False,
 ) -> RepairSummary:
     """Change the tasks that are selected at the beginning, as far as they still are when their turn comes.
 
@@ -95,15 +96,20 @@ async def repair(
         selection: what they have in common.
         change: changes tasks by their ids, and returns the number of those that were changed; None for a dry run.
         progress: called after each step with the number of changed tasks until then, and that of the selected ones.
+        is_stopped: asked before each step: True to leave the other tasks as they are.
     """
     ids: list[str] = []
     async for rows in selected(store, state, selection, body_max=0):
         ids += [row.id for row in rows]
+        if is_stopped():
+            break
     examples = [row for row in await store.find(ids[:_EXAMPLES]) if row is not None]
     if change is None:
         return RepairSummary(count=len(ids), examples=tuple(examples))
     count = 0
     for first in range(0, len(ids), _STEP):
+        if is_stopped():
+            break
         found = await store.find(ids[first : first + _STEP])
         count += await change([row.id for row in found if row is not None and _is_selected(row, state, selection)])
         progress(count, len(ids))
