@@ -326,7 +326,7 @@ class _Site:
         name = request.query_params.get("name", "")
         may = await self._permissions.of(request, OF_STORES, name)
         after = _number_of(request, "after", 0)
-        page = await self._stores.page(name, after=after, has_bodies="requeue" in may)
+        page = await self._stores.page(name, after=after)
         return await self._pages.render(
             "store.html",
             name=name,

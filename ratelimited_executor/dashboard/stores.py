@@ -131,21 +131,19 @@ class Stores:
         """Return how each store stands; all are asked at once."""
         return await asyncio.gather(*map(self._row_of, self._stores))
 
-    async def page(self, name: str, *, after: int = 0, has_bodies: bool = True) -> StorePage:
+    async def page(self, name: str, *, after: int = 0) -> StorePage:
         """Return what the page of a store shows.
 
         Args:
             name: the store.
             after: the number behind which its dead letters begin, the one that was put last first; 0 for the first ones.
-            has_bodies: True to read their arguments.
         """
         store = self._store_of(name)
         row = await self._row_of(name)
         if row.problem:
             return StorePage(row=row)
-        body_max = _BODY_MAX if has_bodies else 0
         dead: list[TaskRow] = await _answer_of(
-            task_rows(store, DurableState.DEAD, after=after, limit=_DEAD_MAX + 1, newest_first=True, body_max=body_max)
+            task_rows(store, DurableState.DEAD, after=after, limit=_DEAD_MAX + 1, newest_first=True, body_max=_BODY_MAX)
         )
         is_more = len(dead) > _DEAD_MAX
         del dead[_DEAD_MAX:]
