@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from ratelimited_executor._runtime.durable.reading import task_rows
@@ -68,11 +69,17 @@ class Selection:
 
 
 async def selected(
-    store: TaskStore, state: DurableState | None, selection: Selection, *, body_max: int | None = None
+    store: TaskStore,
+    state: DurableState | None,
+    selection: Selection,
+    *,
+    newest_first: bool = False,
+    body_max: int | None = None,
 ) -> AsyncIterator[list[TaskRow]]:
     """Yield the selected tasks in a state, or in any, of some that are read at once: perhaps none."""
+    read = partial(task_rows, store, state, limit=_STEP, newest_first=newest_first, body_max=body_max)
     after = 0
-    while rows := await task_rows(store, state, after=after, limit=_STEP, body_max=body_max):
+    while rows := await read(after=after):
         yield [row for row in rows if selection.fits(row)]
         after = rows[-1].number
 
