@@ -326,7 +326,7 @@ class _Site:
         name = request.query_params.get("name", "")
         may = await self._permissions.of(request, OF_STORES, name)
         after = _number_of(request, "after", 0)
-        page = await self._stores.page(name, after=after, has_bodies="requeue" in may)
+        page = await self._stores.page(name, after=after)
         return await self._pages.render(
             "store.html",
             name=name,
@@ -335,6 +335,11 @@ class _Site:
             dead=page.dead[: _row_count(request, "dead")],
             lanes=page.lanes[: _row_count(request, "lanes")],
             ended=page.ended[: _row_count(request, "ended")],
+            changes=[
+                (each, time_text(each.at))
+                for each in self._changes.latest
+                if each.name == name and each.action in OF_STORES
+            ],
             may=may,
         )
 

@@ -10,7 +10,7 @@ import asyncio
 import inspect
 import logging
 from collections import deque
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from ratelimited_executor._core.durable.tasks import DurableState
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
     from ratelimited_executor._runtime.life.executor import RateLimitedExecutor
     from ratelimited_executor.dashboard.recording import RecordedHistory
+    from ratelimited_executor.dashboard.requeueing import Requeueing
     from ratelimited_executor.dashboard.stores import Stores
 
 __all__ = ["ACTIONS", "OF_EXECUTORS", "OF_STORES", "Changes", "PageChange"]
@@ -63,6 +64,7 @@ class _Made(NamedTuple):
     what: str
     old: str
     new: str
+    end: Awaitable[_Made] | None = None  # of a change that goes on
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,6 +113,7 @@ class Changes:
         clock: Callable[[], float],
     ) -> None:
         self.latest: deque[PageChange] = deque(maxlen=_KEPT_COUNT)
+        self._going_on: set[asyncio.Future[None]] = set()
         self._on_change = on_change
         self._clock = clock
         self._recorded_of = recorded_of
@@ -144,11 +147,24 @@ class Changes:
         change = PageChange(
             action=action,
             name=form.get("name", ""),
-            **made._asdict(),
+            what=made.what,
+            old=made.old,
+            new=made.new,
             user=None if user is None else name_text(user),
             client=None if client is None else client.host,
             at=self._clock(),
         )
+        if made.end is not None:
+            self._going_on.add(ending := asyncio.ensure_future(self._record_end(change, made.end)))
+            ending.add_done_callback(self._going_on.discard)
+        await self._record(change)
+
+    async def _record_end(self, change: PageChange, end: Awaitable[_Made]) -> None:
+        """Record the end of a change that has gone on, as one of who has begun it."""
+        what, old, new, _ = await end
+        await self._record(replace(change, what=what, old=old, new=new, at=self._clock()))
+
+    async def _record(self, change: PageChange) -> None:
         self.latest.appendleft(change)
         _log(change)
         await self._tell(change)
@@ -168,7 +184,7 @@ class Changes:
     def _check_process(self, action: str, form: Mapping[str, str]) -> None:
         """Refuse a change of this process by a page that showed another one."""
         shown, own = form.get("process") or process_text(), process_text()
-        if shown == own or action in _FOR_ALL:
+        if shown == own or (action in _FOR_ALL and "stop" not in form):
             return
         if action == "set-rate" and self._recorded_of(form).group_rate() is not None:
             return
@@ -229,16 +245,24 @@ class Changes:
 
     async def _requeue(self, form: Mapping[str, str]) -> _Made:
         task_id, kind = form.get("id", ""), form.get("error")
+        if "stop" in form:
+            stopped = self._stores.stop_requeueing(form.get("name", ""))
+            return _Made(f"requeueing of tasks with {name_text(stopped.kind)}", "running", "stopped")
         if kind is not None:
-            count = await self._stores.requeue_all(form.get("name", ""), kind)
-            if not count:
-                raise PageError(409, f"There are no dead letters with {name_text(kind)} any more.")
-            return _Made(
-                f"{count_text(count)} {'task' if count == 1 else 'tasks'} with {name_text(kind)}", "dead", "ready"
-            )
+            return await self._requeue_all(form.get("name", ""), kind)
         if await self._stores.requeue(form.get("name", ""), task_id) is not DurableState.DEAD:
             raise PageError(409, "The task is no longer a dead letter.")
         return _Made(f"task {name_text(task_id)}", "dead", "ready")
+
+    async def _requeue_all(self, name: str, kind: str) -> _Made:
+        requeueing = await self._stores.requeue_all(name, kind)
+        if requeueing.is_running:
+            return _Made(f"all tasks with {name_text(kind)}", "dead", "being requeued", _end_of(requeueing))
+        if requeueing.count:
+            return _Made(requeueing.what, "dead", requeueing.outcome)
+        if requeueing.problem:
+            raise PageError(503, requeueing.problem)
+        raise PageError(409, f"There are no dead letters with {name_text(kind)} any more.")
 
     async def _discard(self, form: Mapping[str, str]) -> _Made:
         task_id = form.get("id", "")
@@ -253,10 +277,16 @@ class Changes:
         return _Made(f"repetition {name_text(name)}", "as shown", _OF_REPETITIONS[action])
 
 
+async def _end_of(requeueing: Requeueing) -> _Made:
+    await requeueing.ended()
+    return _Made(requeueing.what, "dead", requeueing.outcome)
+
+
 def _set_paused(executor: RateLimitedExecutor, *, is_paused: bool) -> _Made:
     old = executor.is_paused
     (executor.pause if is_paused else executor.resume)()
-    return _Made("state", *("paused" if each else "open" for each in (old, is_paused)))
+    before, after = ("paused" if each else "open" for each in (old, is_paused))
+    return _Made("state", before, after)
 
 
 def _log(change: PageChange) -> None:

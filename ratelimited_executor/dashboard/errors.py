@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-__all__ = ["PageError"]
+__all__ = ["PageError", "unusable"]
+
+
+def unusable(error: Exception) -> str:
+    """Return why a store could not do something, by an error of it."""
+    return f"The store cannot be used: {error or type(error).__name__}"
 
 
 class PageError(Exception):

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from ratelimited_executor._core.durable.repetitions import notes_on
 from ratelimited_executor._core.durable.tasks import DurableState
 from ratelimited_executor._runtime.durable.reading import latencies_of, task_rows
-from ratelimited_executor._runtime.durable.repairs import Selection, repair
 from ratelimited_executor._runtime.durable.tasks import DurableTasks
-from ratelimited_executor.dashboard.errors import PageError
-from ratelimited_executor.dashboard.texts import NOTHING, ago_text, count_text, time_text
+from ratelimited_executor.dashboard.errors import PageError, unusable
+from ratelimited_executor.dashboard.requeueing import Requeueing
+from ratelimited_executor.dashboard.texts import NOTHING, ago_text, count_text, name_text, time_text
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 __all__ = ["DeadErrors", "ShownMoment", "StorePage", "StoreRow", "Stores"]
 
 _ANSWER_SECONDS: Final = 2.0  # for an answer of a store: a page that hangs shows nothing
-_REPAIR_SECONDS: Final = 30.0  # for a change of many tasks
+_REQUEUE_SECONDS: Final = 1.0  # for requeueing many tasks, before the page shows how far it is
 _DEAD_MAX: Final = 50  # dead letters on a page, those that were put last
 _BODY_MAX: Final = 4_001  # bytes that are read of arguments and states, of which a page shows 1,000 characters
 _LANES_MAX: Final = 50
@@ -96,6 +96,7 @@ class StorePage:
         errors: the classes of errors that several of these have, the most frequent first.
         lanes: the lanes with the most waiting tasks.
         repetitions: the repetitions, with the time of the next occurrence and what should be known about each.
+        requeueing: what is being requeued; None if nothing is.
         ended: the tasks that ended last, with the time of the end and their duration in seconds.
     """
 
@@ -104,6 +105,7 @@ class StorePage:
     is_all_dead: bool = True
     older: int | None = None
     errors: Sequence[DeadErrors] = ()
+    requeueing: Requeueing | None = None
     lanes: Sequence[LaneRow] = ()
     repetitions: Sequence[tuple[RepetitionRow, str, str]] = ()
     ended: Sequence[tuple[EndedRow, ShownMoment, float]] = ()
@@ -123,26 +125,25 @@ class Stores:
     def __init__(self, stores: Mapping[str, TaskStore], epoch: Callable[[], float]) -> None:
         self._stores = dict(stores)
         self._epoch = epoch
+        self._requeueing: dict[str, Requeueing] = {}  # the last one of each store
 
     async def rows(self) -> list[StoreRow]:
         """Return how each store stands; all are asked at once."""
         return await asyncio.gather(*map(self._row_of, self._stores))
 
-    async def page(self, name: str, *, after: int = 0, has_bodies: bool = True) -> StorePage:
+    async def page(self, name: str, *, after: int = 0) -> StorePage:
         """Return what the page of a store shows.
 
         Args:
             name: the store.
             after: the number behind which its dead letters begin, the one that was put last first; 0 for the first ones.
-            has_bodies: True to read their arguments.
         """
         store = self._store_of(name)
         row = await self._row_of(name)
         if row.problem:
             return StorePage(row=row)
-        body_max = _BODY_MAX if has_bodies else 0
         dead: list[TaskRow] = await _answer_of(
-            task_rows(store, DurableState.DEAD, after=after, limit=_DEAD_MAX + 1, newest_first=True, body_max=body_max)
+            task_rows(store, DurableState.DEAD, after=after, limit=_DEAD_MAX + 1, newest_first=True, body_max=_BODY_MAX)
         )
         is_more = len(dead) > _DEAD_MAX
         del dead[_DEAD_MAX:]
@@ -155,6 +156,7 @@ class Stores:
             is_all_dead=is_all,
             older=older,
             errors=_errors_of(dead, is_all=is_all),
+            requeueing=running if (running := self._requeueing.get(name)) and running.is_running else None,
             lanes=await _answer_of(store.lanes(limit=_LANES_MAX)),
             repetitions=[
                 (each, _time_text(each.next_us), notes_on(each, _time_text(each.until_us)))
@@ -171,15 +173,24 @@ class Stores:
         states: list[DurableState | None] = await _answer_of(self._store_of(name).requeue([task_id]))
         return states[0]
 
-    async def requeue_all(self, name: str, kind: str) -> int:
-        """Put all dead letters back whose last error is of a class; return their number."""
+    async def requeue_all(self, name: str, kind: str) -> Requeueing:
+        """Put all dead letters back whose last error is of a class; return once that has ended, or takes longer than a moment."""
         store = self._store_of(name)
+        running = self._requeueing.get(name)
+        if running is not None and running.is_running:
+            raise PageError(
+                409, f"Tasks with {name_text(running.kind)} are being requeued: wait for the end, or stop it."
+            )
+        self._requeueing[name] = Requeueing(store, kind)
+        return await self._requeueing[name].ended(_REQUEUE_SECONDS)
 
-        async def requeue(ids: Sequence[str]) -> int:
-            return (await store.requeue(ids)).count(DurableState.DEAD)
-
-        done = repair(store, DurableState.DEAD, Selection(error_class=kind), requeue)
-        return (await _answer_of(done, _REPAIR_SECONDS)).count  # type: ignore[no-any-return]  # of a RepairSummary
+    def stop_requeueing(self, name: str) -> Requeueing:
+        """Stop what :meth:`requeue_all` has begun in a store, after its running step."""
+        running = self._requeueing.get(name)
+        if running is None or not running.is_running:
+            raise PageError(409, "Nothing is being requeued any more.")
+        running.stop()
+        return running
 
     async def discard(self, name: str, task_id: str) -> DurableState | None:
         """Remove a dead letter, and nothing else; return the state that it had, None if it does not exist."""
@@ -248,12 +259,12 @@ def _time_text(time_us: int | None) -> str:
     return NOTHING if time_us is None else time_text(time_us / 1e6)
 
 
-async def _answer_of(asked: Awaitable[Any], seconds: float = _ANSWER_SECONDS) -> Any:
+async def _answer_of(asked: Awaitable[Any]) -> Any:
     """Wait for a store, but not for long."""
     try:
-        async with asyncio.timeout(seconds):
+        async with asyncio.timeout(_ANSWER_SECONDS):
             return await asked
     except TimeoutError as error:
-        raise PageError(503, f"The store did not answer within {count_text(seconds)} s.") from error
+        raise PageError(503, f"The store did not answer within {count_text(_ANSWER_SECONDS)} s.") from error
     except Exception as error:  # of a store of the user's, perhaps; the rest of the page stays
-        raise PageError(503, f"The store cannot be used: {error or type(error).__name__}") from error
+        raise PageError(503, unusable(error)) from error

@@ -33,7 +33,16 @@ if TYPE_CHECKING:
 
     from ratelimited_executor.load.arrivals import Arrival, Schedule
 
-__all__ = ["EDGES", "NOT_STARTED", "LoadOutcome", "LoadRecorder", "LoadSums", "Recent", "RecordedPart"]
+__all__ = [
+    "EDGES",
+    "NOT_STARTED",
+    "LoadOutcome",
+    "LoadRecorder",
+    "LoadSums",
+    "Recent",
+    "RecordColumns",
+    "RecordedPart",
+]
 
 NOT_STARTED: Final = "not started"  # the kind of error of a due request that never got a connection
 _RECENT_COUNT: Final = 1_000  # durations in the live view's percentiles: sorting them delays a start by 0.1 ms
@@ -70,6 +79,24 @@ class Recent(NamedTuple):
     p50: float
     p99: float
     counts: tuple[int, ...]
+
+
+class RecordColumns(NamedTuple):
+    """Some of the recorded requests, in the order in which they ended.
+
+    Attributes:
+        responses: response times in seconds.
+        services: service times; negative for a request that never started.
+        classes: the index of its class.
+        outcomes: the index of its outcome among ``kinds``.
+        kinds: (kind of error, status) of each outcome that there was; None for no error, and for no response.
+    """
+
+    responses: Sequence[float]
+    services: Sequence[float]
+    classes: Sequence[int]
+    outcomes: Sequence[int]
+    kinds: Sequence[tuple[str | None, int | None]]
 
 
 class _Rows:
@@ -398,6 +425,13 @@ class LoadRecorder:
         places = [0, *(bisect_right(ordered, edge) for edge in EDGES), len(ordered)]
         counts = tuple(after - before for before, after in pairwise(places))
         return Recent(p50=quantile_of(ordered, 0.5), p99=quantile_of(ordered, 0.99), counts=counts)
+
+    def columns(self, begin: int, end: int) -> RecordColumns:
+        """Return the requests from the ``begin``-th to the one before the ``end``-th that have ended."""
+        rows, part = self._rows, slice(begin, end)
+        return RecordColumns(
+            rows.responses[part], rows.services[part], rows.classes[part], rows.outcomes[part], rows.kinds
+        )
 
     def cut(self) -> RecordedPart:
         """Return the requests recorded since the last cut."""

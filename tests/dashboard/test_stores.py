@@ -96,6 +96,75 @@ async def test_all_of_one_error_are_requeued_at_once(web, store):
     assert f"4 tasks with {kind}: dead → ready" in text_of(await web.get("/"))
 
 
+@pytest.fixture
+def slow(store, monkeypatch):
+    """The same store, whose repairs take two tasks at a time, and two seconds for each such step."""
+    monkeypatch.setattr("ratelimited_executor._runtime.durable.repairs._STEP", 2)
+    requeue = store.requeue
+
+    async def take_time(ids):
+        await asyncio.sleep(2)
+        return await requeue(ids)
+
+    monkeypatch.setattr(store, "requeue", take_time)
+    return store
+
+
+async def post(web, **form):
+    """Send a form, and return the answer."""
+    sent = {**SAME, "Content-Type": "application/x-www-form-urlencoded"}
+    return await web.post("/change", content=urlencode({"action": "requeue", "name": "shop", **form}), headers=sent)
+
+
+KIND = f"{__name__}.NoMoneyError"
+
+
+async def test_requeueing_of_many_goes_on_while_nobody_looks(web, slow):
+    """What takes long is answered at once, shows how far it is, refuses another, and ends though no page is open."""
+    assert (await post(web, error=KIND)).status_code == 303
+    page = await web.get("/store?name=shop")
+    assert "Looking for tasks with NoMoneyError. This goes on without this page. Stop" in text_of(page)
+    assert "Requeue all with" not in text_of(page)
+    await asyncio.sleep(2)
+    page = await web.get("/store?name=shop")
+    assert "Requeued 2 of 4 tasks with NoMoneyError." in text_of(page)
+    assert '<progress max="4" value="2"' in page.text
+    refused = await post(web, error="ConnectionError")
+    assert (409, True) == (refused.status_code, f"Tasks with {KIND} are being requeued" in text_of(refused))
+    await asyncio.sleep(10)
+    assert ["pay 0"] == [row.id for row in await slow.rows(DurableState.DEAD)]
+    text = text_of(await web.get("/store?name=shop"))
+    assert "This goes on" not in text
+    assert re.search(f"4 tasks with {KIND}: dead → ready .* all tasks with {KIND}: dead → being requeued", text), text
+
+
+async def test_requeueing_of_many_can_be_stopped(web, slow):
+    """Once stopped it ends after its step: the other tasks are still dead letters, and the change tells how many are not."""
+    await post(web, error=KIND)
+    assert (await post(web, stop="1", process="another process")).status_code == 409
+    assert (await post(web, stop="1")).status_code == 303
+    page = await web.get("/store?name=shop")
+    assert "NoMoneyError, stopping." in text_of(page)
+    await asyncio.sleep(10)
+    assert 3 == len(await slow.rows(DurableState.DEAD))
+    assert f"2 of 4 tasks with {KIND}: dead → ready, then stopped" in text_of(await web.get("/store?name=shop"))
+    assert (await post(web, stop="1")).status_code == 409
+
+
+async def test_requeueing_tells_why_it_has_ended_too_early(web, slow, monkeypatch):
+    """If the store fails in the middle, the change tells how many were requeued until then, and why not all."""
+    await post(web, error=KIND)
+
+    async def fail(ids):
+        raise OSError("it is away")
+
+    monkeypatch.setattr(slow, "find", fail)
+    await asyncio.sleep(10)
+    text = text_of(await web.get("/store?name=shop"))
+    assert f"2 of 4 tasks with {KIND}: dead → ready, then: The store cannot be used: it is away" in text
+    assert (await post(web, error="ConnectionError")).status_code == 503
+
+
 async def test_of_very_many_dead_letters_the_last_are_read(web, monkeypatch):
     """Of more dead letters than fit on a page it shows those that were put last, and leads to the others."""
     monkeypatch.setattr("ratelimited_executor.dashboard.stores._DEAD_MAX", 3)

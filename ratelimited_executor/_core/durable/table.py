@@ -58,6 +58,7 @@ from ratelimited_executor._core.durable.tasks import (
     LaneRow,
     OnDuplicate,
     backlog_rows,
+    cut,
 )
 
 if TYPE_CHECKING:
@@ -302,7 +303,7 @@ class TaskTable(RepetitionTable):
             ordered = (task for number, task in self._tasks.items() if number > after)
         found = (task for task in ordered if state is None or task.state is state)
         rows = (task.row() for _, task in zip(range(limit), found, strict=False))
-        return [row if body_max is None else row.cut(body_max) for row in rows]
+        return [row if body_max is None else cut(row, body_max) for row in rows]
 
     def ended(self, ids: Iterable[str]) -> list[EndedRow | DurableState | None]:
         """Return for each id the state of its task, or how it ended; None if there is neither."""

@@ -62,6 +62,7 @@ __all__ = [
     "Turns",
     "UniqueKey",
     "backlog_rows",
+    "cut",
     "key_from",
 ]  # fmt: skip
 
@@ -575,9 +576,10 @@ class TaskRow:
         """The type of the last error alone, with its module unless that is a built-in one; empty if no attempt failed."""
         return self.error_line.partition(": ")[0]
 
-    def cut(self, body_max: int) -> TaskRow:
-        """Return the row with the first bytes of the arguments and of the saved state alone."""
-        return replace(self, body=self.body[:body_max], saved=(self.saved or b"")[:body_max] or None)
+
+def cut(row: TaskRow, body_max: int) -> TaskRow:
+    """Return a row with the first bytes of the arguments and of the saved state alone."""
+    return replace(row, body=row.body[:body_max], saved=(row.saved or b"")[:body_max] or None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,7 +10,7 @@ import inspect
 from collections import deque
 from typing import TYPE_CHECKING, Final
 
-from ratelimited_executor._core.durable.tasks import DurableState
+from ratelimited_executor._core.durable.tasks import DurableState, cut
 
 if TYPE_CHECKING:
     from ratelimited_executor._core.durable.tasks import EndedRow, TaskRow
@@ -47,7 +47,7 @@ async def task_rows(
         found = [*reversed(newest)]
     else:
         found = await store.rows(state, after=after, limit=limit)
-    return found if body_max is None else [row.cut(body_max) for row in found]
+    return found if body_max is None else [cut(row, body_max) for row in found]
 
 
 async def ended_rows(store: TaskStore, function: str | None, before: int | None, limit: int) -> list[EndedRow]:

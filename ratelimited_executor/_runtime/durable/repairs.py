@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from ratelimited_executor._runtime.durable.reading import task_rows
@@ -68,11 +69,17 @@ class Selection:
 
 
 async def selected(
-    store: TaskStore, state: DurableState | None, selection: Selection, *, body_max: int | None = None
+    store: TaskStore,
+    state: DurableState | None,
+    selection: Selection,
+    *,
+    newest_first: bool = False,
+    body_max: int | None = None,
 ) -> AsyncIterator[list[TaskRow]]:
     """Yield the selected tasks in a state, or in any, of some that are read at once: perhaps none."""
+    read = partial(task_rows, store, state, limit=_STEP, newest_first=newest_first, body_max=body_max)
     after = 0
-    while rows := await task_rows(store, state, after=after, limit=_STEP, body_max=body_max):
+    while rows := await read(after=after):
         yield [row for row in rows if selection.fits(row)]
         after = rows[-1].number
 
@@ -84,6 +91,7 @@ async def repair(
     change: Callable[[Sequence[str]], Awaitable[int]] | None,
     *,
     progress: Callable[[int, int], None] = lambda _, __: None,
+    is_stopped: Callable[[], bool] = lambda: False,
 ) -> RepairSummary:
     """Change the tasks that are selected at the beginning, as far as they still are when their turn comes.
 
@@ -95,15 +103,20 @@ async def repair(
         selection: what they have in common.
         change: changes tasks by their ids, and returns the number of those that were changed; None for a dry run.
         progress: called after each step with the number of changed tasks until then, and that of the selected ones.
+        is_stopped: asked before each step: True to leave the other tasks as they are.
     """
     ids: list[str] = []
     async for rows in selected(store, state, selection, body_max=0):
         ids += [row.id for row in rows]
+        if is_stopped():
+            break
     examples = [row for row in await store.find(ids[:_EXAMPLES]) if row is not None]
     if change is None:
         return RepairSummary(count=len(ids), examples=tuple(examples))
     count = 0
     for first in range(0, len(ids), _STEP):
+        if is_stopped():
+            break
         found = await store.find(ids[first : first + _STEP])
         count += await change([row.id for row in found if row is not None and _is_selected(row, state, selection)])
         progress(count, len(ids))

@@ -10,7 +10,7 @@ import random
 import re
 import sys
 import time
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, nullcontext
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
@@ -81,6 +81,7 @@ if TYPE_CHECKING:
     from ratelimited_executor.cli.bench.contact import Contact, Meeting
     from ratelimited_executor.cli.bench.open_load import Live, RequestSender
     from ratelimited_executor.cli.bench.options import BenchOptions
+    from ratelimited_executor.cli.bench.otlp import ExportedLoad, LoadExport
     from ratelimited_executor.cli.bench.search import Played
     from ratelimited_executor.cli.bench.wire import Wire
     from ratelimited_executor.load.arrivals import Phase
@@ -198,10 +199,43 @@ class _Bench:
         check_extras()
         for name, path in (("--json", options.json), ("--html", options.html), ("--csv", options.csv)):
             check_output(name, path)
+        self._export = self._exporting()
         self._randoms: dict[str, random.Random] = {}  # by the name of the class
         self._begun = datetime.now(UTC).isoformat(timespec="seconds")
 
+    def _exporting(self, instance: str = "") -> LoadExport | None:
+        """Return what exports the requests of this process; None if nobody has asked for it."""
+        url = self._options.otlp
+        if url is None:
+            return None
+        from ratelimited_executor.cli.bench import otlp  # noqa: PLC0415  # most loads are not exported
+
+        return otlp.LoadExport(
+            sender=otlp.sender_to(url, instance=instance),
+            to=otlp.BY_ENVIRONMENT if url == otlp.BY_ENVIRONMENT else masked(url),
+            of_class=[otlp.attributes_of(each) for each in self._templates],
+            period=otlp.period_of_environment(),
+        )
+
+    @asynccontextmanager
+    async def _exported(self, load: ExportedLoad) -> AsyncIterator[None]:
+        """Export a load while it is sent, if somebody has asked for it."""
+        async with nullcontext() if self._export is None else self._export.of(load):
+            yield
+
+    async def _end_export(self) -> None:
+        """Export the rest, and tell what was not."""
+        if self._export is not None and (text := await self._export.end()):
+            print_line(self._screen, visible(text))
+
     async def run(self, signals: Signals) -> ExitStatus:
+        """Measure, report, and export the rest."""
+        try:
+            return await self._run(signals)
+        finally:
+            await self._end_export()
+
+    async def _run(self, signals: Signals) -> ExitStatus:
         """Set up, send, report. A signal during the set-up ends it; after the report, former handlers are restored."""
         signals.attach()
         if self._options.scenario is not None:
@@ -227,6 +261,7 @@ class _Bench:
         figures, has_stuck_users = await self._play_users(scenario)
         status = self._conclude(figures)
         if has_stuck_users:
+            await self._end_export()
             print_line(
                 self._screen, "Users went on though they were cancelled: let CancelledError pass in the scenario."
             )
@@ -256,7 +291,7 @@ class _Bench:
                 timeout=options.timeout,
                 headers=dict(options.headers),
             )
-            async with self._shown(load.live, "users"):
+            async with self._shown(load.live, "users"), self._exported(load):
                 figures = await load.play(self.stop)
         return figures, load.has_stuck_users
 
@@ -288,7 +323,7 @@ class _Bench:
         )
 
     async def _play(self, load: OpenLoad, *, label: str, begin: float | None = None) -> Figures:
-        async with self._shown(load.live, label):
+        async with self._shown(load.live, label), self._exported(load):
             return await load.play(self.stop, begin=begin)
 
     def _draws(self, name: str) -> Callable[[], float]:
@@ -448,11 +483,13 @@ class _Bench:
                 load = self._load(schedule, sender, drain=drain)
                 telling = asyncio.create_task(orders.tell_live(load.live))
                 try:
-                    figures = await load.play(self.stop, begin=begin)
+                    async with self._exported(load):
+                        figures = await load.play(self.stop, begin=begin)
                 finally:
                     telling.cancel()
                     await asyncio.wait({telling})
                 orders.tell("figures", figures.to_json())
+        await self._end_export()
 
     def _classes_of(self, rate: float | None) -> Mapping[str, Sequence[Phase]]:
         """Return the load of the command line, or of a trial of a rate."""

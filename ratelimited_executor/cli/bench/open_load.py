@@ -25,7 +25,7 @@ from ratelimited_executor.cli.bench.cpu import CpuMeter
 from ratelimited_executor.load.recording import NOT_STARTED, LoadOutcome, LoadRecorder
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator
+    from collections.abc import Callable, Generator, Sequence
 
     from ratelimited_executor._runtime.time.wakers import Waker
     from ratelimited_executor.cli.stopping import Stop
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from ratelimited_executor.load.figures import Figures
     from ratelimited_executor.load.recording import LoadSums, Recent
 
-__all__ = ["InFlight", "Live", "OpenLoad", "RequestSender"]
+__all__ = ["InFlight", "Live", "OpenLoad", "RequestSender", "in_steps"]
 
 # From the call of ``play`` to the beginning of the load: what the set-up has left to the loop is done by then.
 _LEAD_SECONDS: Final = 0.25
@@ -115,6 +115,9 @@ class OpenLoad:
         connections: the maximum number of requests in flight.
         drain: seconds after the last due time during which waiting requests may still start.
         clock: returns monotonic seconds; by default those that the event loop goes by.
+
+    Attributes:
+        recorder: records its requests as they end.
     """
 
     def __init__(
@@ -132,7 +135,7 @@ class OpenLoad:
         self._connections, self._drain = connections, drain
         self._given_clock = clock
         self._clock: Callable[[], float] = lambda: 0.0  # of the load, once it is played
-        self._recorder = LoadRecorder(schedule)
+        self.recorder = LoadRecorder(schedule)
         self._total = sum(phase.seconds for phase in phases)
         self._warm_up = schedule.warm_up
         self._from_clock = 0.0  # the loop's time minus that of the clock
@@ -175,7 +178,7 @@ class OpenLoad:
             for task in (ordered, insisted):
                 task.cancel()
             gc.unfreeze()
-        return self._recorder.figures(seconds=seconds, **times)
+        return self.recorder.figures(seconds=seconds, **times)
 
     async def checkpoint(self) -> dict[str, Any] | None:
         """Return figures of the requests that have ended since the last call, for merging, as values for JSON.
@@ -186,12 +189,12 @@ class OpenLoad:
             None if no measured request has ended.
         """
         seconds = min(self._total, self.now()) - self._warm_up
-        cut = self._recorder.cut()
+        cut = self.recorder.cut()
         if seconds <= 0 or not cut.count:
             return None
         times = self._times()
-        sums: LoadSums = await _in_steps(cut.sums_in_steps())
-        value: dict[str, Any] = await _in_steps(sums.json_in_steps(seconds=seconds, **times))
+        sums: LoadSums = await in_steps(cut.sums_in_steps())
+        value: dict[str, Any] = await in_steps(sums.json_in_steps(seconds=seconds, **times))
         return value
 
     def _times(self) -> dict[str, float]:
@@ -200,6 +203,10 @@ class OpenLoad:
             **self._meter.shares(max(self.now(), _SHARE_SECONDS_MIN)),
             "full_seconds": self._full_seconds,
         }
+
+    def class_names(self) -> Sequence[str]:
+        """Return the names of the classes by their indexes; none without classes."""
+        return self._schedule.names
 
     def live(self) -> Live:
         """Return a snapshot of the load."""
@@ -217,9 +224,9 @@ class OpenLoad:
             rate=rate,
             in_flight=self._in_flight,
             waiting=len(self._waiting),
-            ended=self._recorder.ended_count,
-            errors=self._recorder.error_count,
-            recent=self._recorder.recent(),
+            ended=self.recorder.ended_count,
+            errors=self.recorder.error_count,
+            recent=self.recorder.recent(),
         )
 
     def now(self) -> float:
@@ -262,7 +269,7 @@ class OpenLoad:
     def ended(self, request: InFlight, outcome: LoadOutcome) -> None:
         """Record the outcome of a request, and send the next one that waits for a connection."""
         now = self.now()
-        self._recorder.add(request.arrival, request.started, now, outcome, request.lateness)
+        self.recorder.add(request.arrival, request.started, now, outcome, request.lateness)
         if self._waiting:
             arrival, lateness = self._waiting.popleft()
             self._send(arrival, now, lateness)
@@ -297,11 +304,11 @@ class OpenLoad:
             self._next = next(self._arrivals, None)
         self._next = None
         for arrival, _ in self._waiting:
-            self._recorder.add(arrival, None, now, LoadOutcome(NOT_STARTED))
+            self.recorder.add(arrival, None, now, LoadOutcome(NOT_STARTED))
         self._waiting.clear()
 
 
-async def _in_steps(steps: Generator[None, None, Any]) -> Any:
+async def in_steps(steps: Generator[None, None, Any]) -> Any:
     """Return the value of a generator, whose steps are short, with pauses in which requests start on time."""
     while True:
         try:

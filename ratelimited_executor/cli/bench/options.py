@@ -79,6 +79,7 @@ class BenchOptions:
     json: Path | None = None
     html: Path | None = None
     csv: Path | None = None
+    otlp: str | None = None
     peers: str | None = None
     group: str | None = None
     expect: int | None = None

@@ -29,7 +29,7 @@ from ratelimited_executor.load.arrivals import Arrival, Phase, Schedule
 from ratelimited_executor.load.recording import LoadOutcome, LoadRecorder
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
 
     from ratelimited_executor.cli.stopping import Stop
     from ratelimited_executor.load.figures import Figures
@@ -71,6 +71,7 @@ class UserLoad:
         headers: the headers of each request to the origin of the base URL; no other origin gets them.
 
     Attributes:
+        recorder: records its requests as they end.
         has_stuck_users: True if there are users that went on, though they were cancelled: no event loop can be closed
             that has them, nor can they be collected.
     """
@@ -92,7 +93,7 @@ class UserLoad:
         self._total = warm_up + seconds
         self._classes: dict[str, list[Phase]] = {}
         self._turns: list[int] = []  # requests of each class
-        self._recorder = LoadRecorder(Schedule(classes={"": self._phases_of(0)}))
+        self.recorder = LoadRecorder(Schedule(classes={"": self._phases_of(0)}))
         self._begin = 0.0
         self._in_flight = 0
         self._count = 0
@@ -153,9 +154,13 @@ class UserLoad:
         for index, name in enumerate(list(self._classes)):
             self._classes[name] = self._phases_of(self._turns[index])
         if self._classes:
-            self._recorder.classify(Schedule(classes=self._classes))
+            self.recorder.classify(Schedule(classes=self._classes))
         shares = meter.shares(max(self.now(), _SHARE_SECONDS_MIN))
-        return self._recorder.figures(seconds=seconds, full_seconds=0.0, **shares)
+        return self.recorder.figures(seconds=seconds, full_seconds=0.0, **shares)
+
+    def class_names(self) -> Sequence[str]:
+        """Return the names of the steps by their indexes, as far as there were any."""
+        return list(self._classes)
 
     def live(self) -> Live:
         """Return a snapshot of the load."""
@@ -164,12 +169,12 @@ class UserLoad:
             is_warm_up=now < self._warm_up,
             seconds=min(now, self._total),
             total=self._total,
-            rate=self._recorder.ended_count / max(now - self._warm_up, 1.0),
+            rate=self.recorder.ended_count / max(now - self._warm_up, 1.0),
             in_flight=self._in_flight,
             waiting=0,
-            ended=self._recorder.ended_count,
-            errors=self._recorder.error_count,
-            recent=self._recorder.recent(),
+            ended=self.recorder.ended_count,
+            errors=self.recorder.error_count,
+            recent=self.recorder.recent(),
         )
 
     def now(self) -> float:
@@ -226,7 +231,7 @@ class UserLoad:
 
     def record(self, ended: Ended) -> None:
         """Record a request that has ended."""
-        self._recorder.add(ended.arrival, ended.arrival.due, ended.at, ended.outcome, self._lateness)
+        self.recorder.add(ended.arrival, ended.arrival.due, ended.at, ended.outcome, self._lateness)
 
 
 class Ended(NamedTuple):

@@ -7,6 +7,7 @@ import math
 from typing import TYPE_CHECKING, Any, Final
 
 from rich.box import SIMPLE_HEAD
+from rich.columns import Columns
 from rich.console import Group
 from rich.live import Live as LiveDisplay
 from rich.table import Table
@@ -15,7 +16,7 @@ from rich.text import Text
 from ratelimited_executor._core.durations import format_duration
 from ratelimited_executor._core.escapes import visible
 from ratelimited_executor.cli.bench.tables import ERRORS, span, tables_of
-from ratelimited_executor.cli.screen import block_for
+from ratelimited_executor.cli.screen import Fitting, block_for
 from ratelimited_executor.load.recording import EDGES
 from ratelimited_executor.load.verdicts import why_tool_was_limit
 
@@ -36,6 +37,7 @@ __all__ = [
     "failure_text",
     "found_text",
     "incomplete_text",
+    "live_picture",
     "measurement_tables",
     "sample_text",
     "show_live",
@@ -48,6 +50,7 @@ __all__ = [
 _DRAW_SECONDS: Final = 1.0
 _LINE_SECONDS: Final = 5.0
 _BAR_WIDTH: Final = 40
+_BESIDE_BAR: Final = 24  # columns of its name, its share and what is between them
 _STYLES: Final = {"better": "bold green", "worse": "bold red"}
 
 
@@ -65,28 +68,39 @@ async def show_live(console: Console, live: Callable[[], Live | None], *, label:
         while True:
             await asyncio.sleep(_DRAW_SECONDS)
             if (now := live()) is not None:
-                display.update(Group(_panel(now, label), _histogram(now, block_for(console))), refresh=True)
+                display.update(live_picture(now, label, console), refresh=True)
+
+
+def live_picture(live: Live, label: str, console: Console) -> Group:
+    """Return a snapshot for a terminal, on which nothing is cut, however narrow it is."""
+    return Group(_panel(live, label), _histogram(live, block_for(console), console.width - _BESIDE_BAR))
 
 
 def _line(live: Live, label: str) -> Text:
-    parts = [
-        f"{label}: {format_duration(live.seconds)} of {format_duration(live.total)}",
+    parts = _parts(live, waiting="wait for a connection")
+    return Text(f"{label}: " + ", ".join([*parts, "warm-up"] if live.is_warm_up else parts))
+
+
+def _parts(live: Live, *, waiting: str) -> list[str]:
+    """Return the figures of a snapshot as texts; ``waiting`` says what requests without a connection do."""
+    return [
+        f"{format_duration(live.seconds)} of {format_duration(live.total)}",
         f"{live.rate:,.1f}/s",
         f"{live.in_flight:,} in flight",
+        *([f"{live.waiting:,} {waiting}"] if live.waiting else []),
         f"{live.ended:,} ended",
         f"{live.errors:,} errors",
         f"p50 {span(live.recent.p50)}",
         f"p99 {span(live.recent.p99)}",
     ]
-    if live.waiting:
-        parts.insert(3, f"{live.waiting:,} wait for a connection")
-    return Text(", ".join([*parts, "warm-up"] if live.is_warm_up else parts))
 
 
-def _panel(live: Live, label: str) -> Table:
-    table = Table(
-        title=f"{label}{', warm-up' if live.is_warm_up else ''}", title_justify="left", box=None, pad_edge=False
-    )
+def _panel(live: Live, label: str) -> Group:
+    """Return the figures of a snapshot below their names; on a narrow terminal, as many beside each other as fit."""
+    title = Text(f"{label}{', warm-up' if live.is_warm_up else ''}", style="italic")
+    red = "bold red" if live.errors else ""
+    parts = [Text(each, red if each.endswith(" errors") else "") for each in _parts(live, waiting="waiting")]
+    table = Table(box=None, pad_edge=False)
     for name in ("time", "rate", "in flight", "waiting", "ended", "errors", "p50", "p99"):
         table.add_column(name, justify="right", no_wrap=True)
     table.add_row(
@@ -95,22 +109,23 @@ def _panel(live: Live, label: str) -> Table:
         f"{live.in_flight:,}",
         f"{live.waiting:,}",
         f"{live.ended:,}",
-        Text(f"{live.errors:,}", style="bold red" if live.errors else ""),
+        Text(f"{live.errors:,}", style=red),
         span(live.recent.p50),
         span(live.recent.p99),
     )
-    return table
+    return Group(title, Fitting(table, Columns(parts, padding=(0, 2))))
 
 
-def _histogram(live: Live, block: str) -> Table:
+def _histogram(live: Live, block: str, room: int) -> Table:
     """Return a bar for each part of the latest response times, from the first that has any to the last."""
+    width = max(1, min(_BAR_WIDTH, room))
     table = Table(box=None, pad_edge=False, show_header=False)
     counts = live.recent.counts
     filled = [index for index, count in enumerate(counts) if count]
     names = [*(f"up to {format_duration(edge)}" for edge in EDGES), "longer"]
     for index in range(filled[0], filled[-1] + 1) if filled else ():
         share = counts[index] / sum(counts)
-        table.add_row(names[index], Text(block * math.ceil(share * _BAR_WIDTH), style="cyan"), f"{share:.1%}")
+        table.add_row(names[index], Text(block * math.ceil(share * width), style="cyan"), f"{share:.1%}")
     return table
 
 

@@ -136,6 +136,11 @@ class _TargetOrCommand(click.Group):
 )  # fmt: skip
 @click.option("--html", type=click.Path(path_type=Path), metavar="FILE", help="Write a page with plots.")
 @click.option(
+    "--otlp", metavar="URL",
+    help="Export the requests as OpenTelemetry metrics while they are sent, by OTLP over HTTP: http://localhost:4318, or 'env' for "
+    "what OTEL_EXPORTER_OTLP_ENDPOINT says (extra otlp).",
+)  # fmt: skip
+@click.option(
     "--processes", type=click.IntRange(1, 1000), default=1, show_default=True, metavar="N",
     help="Share the load among so many processes of this machine, and report the whole.",
 )  # fmt: skip

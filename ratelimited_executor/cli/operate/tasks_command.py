@@ -17,7 +17,7 @@ from ratelimited_executor._core.durable.tasks import DurableState, EndedRow
 from ratelimited_executor._core.escapes import visible
 from ratelimited_executor._core.urls import masked
 from ratelimited_executor._runtime.durable.opening import open_store
-from ratelimited_executor._runtime.durable.reading import ended_rows, latencies_of
+from ratelimited_executor._runtime.durable.reading import ended_rows, latencies_of, task_rows
 from ratelimited_executor._runtime.durable.repairs import Selection, repair, selected
 from ratelimited_executor._runtime.time.clock import SystemClock
 from ratelimited_executor.cli.exits import CommandError, ExitStatus
@@ -51,6 +51,7 @@ class TasksOptions:
     has_repetitions: bool = False
     has_ended: bool = False
     limit: int = 20
+    newest_first: bool = False
     requeue: tuple[str, ...] = ()
     requeue_dead: bool = False
     cancel: tuple[str, ...] = ()
@@ -108,6 +109,8 @@ class TasksOptions:
             raise CommandError("--pause and --resume exclude each other")
         if is_paused and not any(value is not None for value in self.covered().values()):
             raise CommandError("--pause and --resume need --function, --queue, --lane or --key")
+        if self.newest_first and self.state is None:
+            raise CommandError("--newest-first needs --state, such as --state dead")
         if self.dry_run and not is_all:
             raise CommandError("--dry-run needs --requeue-dead or --cancel-all")
         if self.until is not None and not (self.pause or self.pause_repetition):
@@ -331,8 +334,8 @@ async def _rows(store: TaskStore, options: TasksOptions) -> list[TaskRow]:
     if state is None:
         return rows
     if selection == Selection():
-        return await store.rows(state, limit=options.limit)
-    async for some in selected(store, state, selection):
+        return await task_rows(store, state, limit=options.limit, newest_first=options.newest_first)
+    async for some in selected(store, state, selection, newest_first=options.newest_first):
         rows += some[: options.limit - len(rows)]
         if len(rows) == options.limit:
             break

@@ -71,22 +71,27 @@ def expected_seconds(*, left: int | None, limit: float, recent: float, last_due_
 
 def describe(snapshot: Snapshot, width: float = math.inf) -> str:
     """Return a snapshot as one plain line of at most ``width`` characters if that is enough for what matters most."""
-    total = "" if snapshot.total is None else f" of {snapshot.total:,}"
-    running = f"{snapshot.running:,} running"
-    backlog = f"backlog {format_duration(snapshot.backlog)}" if snapshot.backlog >= 0.05 else ""
-    parts = [f"{snapshot.finished:,}{total} lines", f"{snapshot.rate:,.1f}/s", running]
-    if snapshot.unwell:
-        parts.insert(1, f"{snapshot.unwell:,} failed or expired")
-    if backlog:
-        parts.append(backlog)
-    if snapshot.is_stopping:
-        parts.append("stopping")
-    elif snapshot.seconds_left is not None:
-        parts.append(f"ends in {format_duration(snapshot.seconds_left)}")
-    for least in (backlog, running):
-        if least and len(", ".join(parts)) > width:
-            parts.remove(least)
-    return ", ".join(parts)
+    count, total = f"{snapshot.finished:,}", snapshot.total
+    end = "" if snapshot.seconds_left is None else f"ends in {format_duration(snapshot.seconds_left)}"
+    parts = {
+        "count": f"{count} lines" if total is None else f"{count} of {total:,} lines",
+        "unwell": f"{snapshot.unwell:,} failed or expired" if snapshot.unwell else "",
+        "rate": f"{snapshot.rate:,.1f}/s",
+        "running": f"{snapshot.running:,} running",
+        "backlog": f"backlog {format_duration(snapshot.backlog)}" if snapshot.backlog >= 0.05 else "",
+        "end": "stopping" if snapshot.is_stopping else end,
+    }
+    shorter = {  # the least important first
+        "backlog": "",
+        "running": "",
+        "unwell": f"{snapshot.unwell:,} failed" if snapshot.unwell else "",
+        "count": f"{count} lines" if not total else f"{100 * snapshot.finished // total}%",
+        "rate": "",
+    }
+    while len(line := ", ".join(filter(None, parts.values()))) > width and shorter:
+        name = next(iter(shorter))
+        parts[name] = shorter.pop(name)
+    return line
 
 
 class ProgressView(Protocol):

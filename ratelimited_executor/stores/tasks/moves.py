@@ -396,7 +396,7 @@ def find(ids: Sequence[str]) -> Moves[list[TaskRow | None]]:
 
 
 def rows(
-    state: DurableState | None, after: int, limit: int, *, newest_first: bool, body_max: int | None
+    state: DurableState | None, after: int, limit: int, *, newest_first: bool = False, body_max: int | None = None
 ) -> Moves[list[TaskRow]]:
     """List tasks."""
     name = "rows" if state is None else _ROWS.get(state, "rows_in_state")

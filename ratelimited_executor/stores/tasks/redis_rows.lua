@@ -15,12 +15,9 @@ local PAGE = 1000
 local key = args.state == DEAD and keys.dead or (args.state == UNKNOWN or args.state == PAUSED) and keys.unknown or keys.ids
 local count = (args.state < 0 or args.state == DEAD) and math.min(PAGE, args.limit) or PAGE  -- of others, some are passed over
 local from, numbers, chosen, bodies, states = string.format('(%.0f', args.after), {}, {}, {}, {}
-local found
-if args.newest_first then
-  found = redis.call('ZREVRANGEBYSCORE', key, args.after == 0 and '+inf' or from, '-inf', 'WITHSCORES', 'LIMIT', 0, count)
-else
-  found = redis.call('ZRANGEBYSCORE', key, from, '+inf', 'WITHSCORES', 'LIMIT', 0, count)
-end
+local bounds = {from, '+inf', 'BYSCORE', 'LIMIT', 0, count, 'WITHSCORES'}
+if args.newest_first then bounds = {args.after == 0 and '+inf' or from, '-inf', 'BYSCORE', 'REV', 'LIMIT', 0, count, 'WITHSCORES'} end
+local found = redis.call('ZRANGE', key, unpack(bounds))
 for index = 2, #found, 2 do numbers[index / 2] = number_of(tonumber(found[index])) end
 read_tasks(numbers)
 local last, size = #numbers == count and numbers[count], 0

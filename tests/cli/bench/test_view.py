@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import io
 import json
+import math
 import re
 from dataclasses import replace
 
@@ -16,12 +17,14 @@ from ratelimited_executor.cli.bench.page import render
 from ratelimited_executor.cli.bench.view import (
     failure_text,
     found_text,
+    live_picture,
     measurement_tables,
     show_live,
     tool_limit_text,
     trial_text,
     verdict_text,
 )
+from ratelimited_executor.cli.screen import block_for
 from ratelimited_executor.load.figures import Participant
 from ratelimited_executor.load.recording import Recent
 from ratelimited_executor.load.search import Found, Trial
@@ -68,6 +71,21 @@ async def test_terminal_gets_a_table_of_eighty_columns(virtual_loop) -> None:
     for part in ("1,500.0/s", "in flight", "waiting", "5,990", "errors", "250 ms"):
         assert part in text
     assert "…" not in text
+
+
+@pytest.mark.parametrize("width", [30, 40, 60, 80, 120])
+async def test_no_figure_is_cut_however_narrow_the_terminal_is(virtual_loop, width) -> None:
+    """On a narrow terminal, large figures stand beside each other as they fit, each whole, and bars are shorter."""
+    large = replace(LIVE, seconds=83.4, total=1200, rate=12_500, waiting=15_200, ended=1_034_220, errors=20_345)
+    console = Console(file=io.StringIO(), width=width, color_system=None)
+    console.print(live_picture(large, "trial 3, 12500/s", console))
+    text = console.file.getvalue()
+    assert "…" not in text
+    for part in ("1m23s of 20m", "12,500.0/s", "15,200", "1,034,220", "20,345", "250 ms", "60.0%", "up to 10 ms"):
+        assert part in text
+    assert max(map(len, text.splitlines())) <= width
+    bar = next(line for line in text.splitlines() if "60.0%" in line)
+    assert bar.count(block_for(console)) == math.ceil(0.6 * min(40, width - 24))
 
 
 async def test_terminal_gets_a_histogram_of_the_latest_response_times(virtual_loop) -> None:

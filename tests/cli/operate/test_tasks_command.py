@@ -328,6 +328,17 @@ def test_dead_letters_are_put_back_and_tasks_cancelled(path):
     )
 
 
+def test_newest_tasks_are_listed_first(path):
+    """With --newest-first the list begins with the task that was put last, also of a selection."""
+    assert 0 == run(path, "--requeue-dead", "--cancel", "later")[0]
+    for selection in ((), ("--function", "mail")):
+        for order, expected in (((), "dead due"), (("--newest-first",), "due dead")):
+            fields = json.loads(run(path, "--state", "ready", "--json", *selection, *order)[1])
+            assert expected.split() == [each["id"] for each in fields["tasks"]]
+    status, _, error = run(path, "--newest-first")
+    assert (2, True) == (status, "--newest-first needs --state" in error)
+
+
 def test_all_dead_letters_are_put_back(path):
     """All dead letters are requeued, however many there are."""
     assert 0 == run(path, "--requeue-dead")[0]

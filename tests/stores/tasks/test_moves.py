@@ -188,4 +188,5 @@ def test_every_statement_is_asked_for():
     """Every SQL statement is used by a move."""
     modules = (history, moves, repetitions, turns)
     source = "".join(Path(each.__file__).read_text(encoding="utf-8") for each in modules)
-    assert [] == [name for name in TEXTS if f'"{name}"' not in source]
+    listed = {name.removeprefix("newest_") for name in TEXTS}  # a list in the reverse order has the name of the other
+    assert [] == [name for name in sorted(listed) if f'"{name}"' not in source]
