@@ -265,6 +265,7 @@ class Slots(Strategy):
                 phase=phase,
                 slot_of=slot_of,
                 progress=InstantProgress(),
+                lease=self.cycle,  # of the only node: nothing would follow from its renewal
                 name=name,
             )
 

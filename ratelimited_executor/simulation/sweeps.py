@@ -10,39 +10,31 @@ import hashlib
 import itertools
 import json
 import math
-import multiprocessing
-import os
-import pickle
 import re
-import signal
-import sys
-import threading
 from collections import defaultdict
-from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from functools import partial
-from multiprocessing.connection import wait as wait_for
 from pathlib import Path
 from statistics import NormalDist, fmean, stdev
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self, TypeAlias
 
 from ratelimited_executor._core.durations import format_duration
 from ratelimited_executor._runtime.arguments import callable_of, count_of, flag_of, number_of
 from ratelimited_executor.simulation.database import as_json
 from ratelimited_executor.simulation.limits import SEEDS_MAX, check_most
+from ratelimited_executor.simulation.processes import Workers
 from ratelimited_executor.simulation.runs import simulate
 from ratelimited_executor.simulation.shortcut.check import checked_run
 from ratelimited_executor.simulation.shortcut.erlang import expected_wait
 from ratelimited_executor.simulation.shortcut.rules import NoShortcutError
+from ratelimited_executor.simulation.shortcut.run import share_columns
 
 if TYPE_CHECKING:
+    import os
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-    from concurrent.futures import Future
-    from multiprocessing.synchronize import Event
 
     from ratelimited_executor._core.durations import DurationLike
-    from ratelimited_executor.simulation.runs import RunProgress
     from ratelimited_executor.simulation.simulation import Scenario
     from ratelimited_executor.simulation.summary import ObjectiveSummary, Summary
 
@@ -56,8 +48,10 @@ RUNS_MAX: Final = 100_000
 _NUMBER: Final = re.compile(r"(-?\d+(?:\.\d+)?)(\D.*)?")  # and its unit
 _WORST: Final = "worst wait of "  # what the figures of objectives begin with
 _ASK_SECONDS: Final = 0.2  # between two questions whether to stop
-_AHEAD: Final = 64  # runs that are handed to the pool at a time
 _SAME: Final = 1e-9  # costs that differ by a smaller part are the same
+
+_Task: TypeAlias = "tuple[dict[str, Any], int]"
+"""The settings of a run, and its seed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -475,8 +469,18 @@ def sweep(
     for each in found.configurations:
         each.runs.update(file.take(each.settings, made[str(each)]))
     workers = processes if processes is None else count_of("processes", processes, least=1)
-    with closing(file), _pool(workers, make, options, flag_of("shortcut", shortcut)) as run:
-        found.is_complete = _run_all(found, count, first_seed, precision, run, file, on_run, should_stop or bool)
+    runs = _Runs(make, list(given), options, may_shorten=flag_of("shortcut", shortcut))
+    with closing(file):
+        found.is_complete = _run_all(
+            found,
+            count,
+            first_seed,
+            precision,
+            lambda tasks: Workers(runs, tasks, workers),
+            file,
+            on_run,
+            should_stop or bool,
+        )
     first = found.configurations[0]
     shown = first if found.cheapest is None else found.counterpart(first, found.cheapest)
     found.parameters = make(**shown.settings).parameters()
@@ -493,7 +497,7 @@ def _run_all(
     count: int,
     first_seed: int,
     precision: float | None,
-    run: Callable[[dict[str, Any], int], Future[SweepRun]],
+    run_tasks: Callable[[list[_Task]], Workers[_Task, SweepRun]],
     file: _Results,
     on_run: Callable[[int, int, SweepRun], object] | None,
     should_stop: Callable[[], bool],
@@ -501,35 +505,27 @@ def _run_all(
     """Run what is missing; return False if it was stopped."""
     wanted = count if precision is None else min(count, _FIRST_SEEDS)
     while True:
-        missing = [
-            (each, seed)
+        missing = {
+            (str(each), seed): each
             for seed in range(first_seed, first_seed + wanted)  # all configurations with one seed, then with the next
             for each in found.configurations
             if seed not in each.runs
             and (wanted <= _FIRST_SEEDS or precision is None or _is_vague(found, each, precision))
-        ]
+        }
         done = sum(len(each.runs) for each in found.configurations)
         total = done + len(missing)
-        running: dict[Future[SweepRun], Configuration] = {}
-        ahead = iter(missing)
-        while True:
-            for each, seed in itertools.islice(ahead, _AHEAD - len(running)):
-                running[run(each.settings, seed)] = each
-            if not running:
-                break
-            wait(running, _ASK_SECONDS, return_when=FIRST_COMPLETED)
-            if should_stop():
-                return False
-            for future in [each for each in running if each.done()]:  # in the order in which they were begun
-                each = running.pop(future)
-                ended = future.result()
-                each.runs[ended.seed] = ended
-                file.add(ended)
-                done += 1
-                if on_run is not None:
-                    on_run(done, total, ended)
-                if found.figure not in ended.figures:
-                    raise ValueError(f"figure must be one of {'; '.join(ended.figures)}, got {found.figure!r}")
+        with run_tasks([(each.settings, seed) for (_, seed), each in missing.items()]) as workers:
+            while done < total:
+                for (settings, seed), ended in workers.take(_ASK_SECONDS):
+                    missing[str(Configuration(settings)), seed].runs[seed] = ended
+                    file.add(ended)
+                    done += 1
+                    if on_run is not None:
+                        on_run(done, total, ended)
+                    if found.figure not in ended.figures:
+                        raise ValueError(f"figure must be one of {'; '.join(ended.figures)}, got {found.figure!r}")
+                if should_stop():
+                    return False
         if wanted >= count or precision is None:
             return True
         wanted = min(count, wanted + _FIRST_SEEDS)
@@ -543,89 +539,71 @@ def _is_vague(found: Sweep, each: Configuration, precision: float) -> bool:
 
 # In the processes.
 
-_work: tuple[Event, Callable[..., Scenario], dict[str, Any], bool]
 
+class _Runs:
+    """The runs of a sweep, by settings and seed; those with one seed share what is drawn.
 
-def _begin_worker(*work: Any) -> None:
-    """Take what is to be done: a forked process has it already. Signals are left to the first process."""
-    global _work  # noqa: PLW0603  # what a process of the pool has is its module
-    _work = work
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    if (parent := multiprocessing.parent_process()) is not None:
-        threading.Thread(target=_end_with, args=(parent.sentinel,), name="end with the parent", daemon=True).start()
+    Args:
+        make: as of :func:`sweep`.
+        given: the names of what is not to be chosen: the traffic may follow from it.
+        options: the days, the warm-up and the steps of each run.
+        may_shorten: True if the shortcut may be used.
+    """
 
+    def __init__(
+        self, make: Callable[..., Scenario], given: Sequence[str], options: dict[str, Any], *, may_shorten: bool
+    ) -> None:
+        self._make = make
+        self._given = given
+        self._options = options
+        self._may_shorten = self._may_share = may_shorten
 
-def _end_with(sentinel: int) -> None:
-    """End this process once its parent has ended: killed, that says nothing, and the pool would wait for more for ever."""
-    wait_for([sentinel])
-    os._exit(1)
+    def group_of(self, task: _Task) -> int:
+        """Return the seed."""
+        _, seed = task
+        return seed
 
-
-def _run_one(settings: dict[str, Any], seed: int) -> SweepRun:
-    """Run the scenario once."""
-    stop, make, options, may_shorten = _work
-
-    def on_progress(_: RunProgress) -> bool:
-        return stop.is_set()
-
-    checked, obstacle = None, ""
-    try:
-        scenario = make(**settings)
-        digest = _digest(scenario)
-        if may_shorten:
+    def prepare(self, tasks: Sequence[_Task]) -> None:
+        """Draw the arrivals and durations of a seed, for each case of what is given."""
+        cases = {tuple(str(settings[name]) for name in self._given): (settings, seed) for settings, seed in tasks}
+        for settings, seed in cases.values() if self._may_share else ():
             try:
-                checked = checked_run(partial(make, **settings), seed=seed, **options)
-            except NoShortcutError as error:
-                obstacle = str(error)
-        if checked is None:
-            summary = simulate(scenario, seed=seed, on_progress=on_progress, **options).summary
-        else:
-            summary = checked.summary
-    except Exception as error:
-        note = f"in the run with {Configuration(settings)}, seed {seed}"
+                share_columns(self._make(**settings), seed=seed, **self._options)
+            except Exception:  # noqa: BLE001  # a run without the shortcut, or one that fails, says so itself
+                self._may_share = False
+                return
+
+    def run(self, task: _Task) -> SweepRun:
+        """Run the scenario once."""
+        settings, seed = task
+        checked, obstacle = None, ""
         try:
-            pickle.loads(pickle.dumps(error))  # noqa: S301  # our own
-        except Exception:  # noqa: BLE001  # its class decides what it raises
-            raise RuntimeError(f"{type(error).__name__}: {error} ({note})") from None
-        error.add_note(note)
-        raise
-    return SweepRun(
-        settings=settings,
-        seed=seed,
-        figures=figures_of(summary),
-        is_kept=summary.is_objective_kept,
-        digest=digest,
-        checked_count=0 if checked is None else checked.job_count,
-        obstacle=obstacle,
-        missed=[
-            _figure_of(name, each)
-            for name, kind in summary.jobs_by_kind.items()
-            for each in kind.objectives
-            if not each.is_kept
-        ],
-    )
-
-
-@contextmanager
-def _pool(
-    processes: int | None, make: Callable[..., Scenario], options: dict[str, Any], may_shorten: bool
-) -> Iterator[Callable[[dict[str, Any], int], Future[SweepRun]]]:
-    """Yield a function that starts a run in a process; at the end runs that have not ended are stopped."""
-    context = multiprocessing.get_context("fork" if sys.platform == "linux" else "spawn")
-    stop = context.Event()
-    pool = ProcessPoolExecutor(processes or _core_count(), context, _begin_worker, (stop, make, options, may_shorten))
-    try:
-        yield lambda settings, seed: pool.submit(_run_one, settings, seed)
-    finally:
-        stop.set()
-        pool.shutdown(cancel_futures=True)
-
-
-def _core_count() -> int:
-    with suppress(AttributeError):  # not on every system
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+            scenario = self._make(**settings)
+            digest = _digest(scenario)
+            if self._may_shorten:
+                try:
+                    checked = checked_run(partial(self._make, **settings), seed=seed, **self._options)
+                except NoShortcutError as error:
+                    obstacle = str(error)
+            summary = simulate(scenario, seed=seed, **self._options).summary if checked is None else checked.summary
+        except Exception as error:
+            error.add_note(f"in the run with {Configuration(settings)}, seed {seed}")
+            raise
+        return SweepRun(
+            settings=settings,
+            seed=seed,
+            figures=figures_of(summary),
+            is_kept=summary.is_objective_kept,
+            digest=digest,
+            checked_count=0 if checked is None else checked.job_count,
+            obstacle=obstacle,
+            missed=[
+                _figure_of(name, each)
+                for name, kind in summary.jobs_by_kind.items()
+                for each in kind.objectives
+                if not each.is_kept
+            ],
+        )
 
 
 # Results.

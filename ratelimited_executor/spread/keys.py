@@ -20,13 +20,14 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from uuid import UUID
 
 from ratelimited_executor._core.durations import seconds_of
+from ratelimited_executor._kernel.choice import two_bodies
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ratelimited_executor._core.durations import DurationLike
 
-__all__ = ["Key", "key_bytes", "key_hash", "offset", "offset_ns"]
+__all__ = ["Key", "hash_of", "key_bytes", "key_hash", "offset", "offset_ns"]
 
 Key: TypeAlias = int | str | bytes | UUID
 _NS: Final = 1_000_000_000
@@ -55,22 +56,25 @@ def key_bytes(key: Key) -> bytes:
     return convert(key)
 
 
+@two_bodies
 def key_hash(key: Key) -> int:
     """Return the hash of a key: 64 bits, unsigned.
 
     >>> f"{key_hash(1):016x}"
     'cd2662154e6d76b2'
     """
-    return _hash_of_int(key) if type(key) is int else _hash_of(key_bytes(key))
+    return _hash_of_int(key) if type(key) is int else hash_of(key_bytes(key))
 
 
-def _hash_of(data: bytes) -> int:
+@two_bodies
+def hash_of(data: bytes) -> int:
+    """Return the hash of a key that is given by its bytes, as of :func:`key_bytes`."""
     return int.from_bytes(sha256(data).digest()[:8], "big")
 
 
 @lru_cache(maxsize=1024)  # of one key, slot and offset are usually asked for together
 def _hash_of_int(key: int) -> int:
-    return _hash_of(_of_int(key))
+    return hash_of(_of_int(key))
 
 
 def offset(key: Key, period: DurationLike) -> float:

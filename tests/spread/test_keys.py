@@ -49,6 +49,13 @@ def test_vectors(key, hashed, place_ns, slot):
     assert slot == cycle_slot_of(key, "8h") == cycle_slot_of(key, "8h", 256)
 
 
+@pytest.mark.parametrize("length", range(130))
+def test_keys_of_any_length(length):
+    """The hash is that of hashlib, below and above what fills the first block of SHA-256 and the second."""
+    for data in (bytes(length), b"\xff" * length, bytes(range(length))):
+        assert int.from_bytes(hashlib.sha256(data).digest()[:8], "big") == key_hash(data)
+
+
 @given(KEYS, st.integers(1, 10**18))
 def test_specification(key, period_ns):
     """The place is as specified: SHA-256 of the key's bytes, a multiplication and a division, in whole numbers."""

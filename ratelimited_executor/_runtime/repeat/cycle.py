@@ -15,11 +15,12 @@ import socket
 from collections import Counter
 from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from ratelimited_executor._kernel.states import TaskState
-from ratelimited_executor.spread.keys import key_bytes, key_hash
+from ratelimited_executor.spread.keys import hash_of, key_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
@@ -37,7 +38,8 @@ _TURN_COUNT_MAX: Final = 3  # in progress at once: the current one, the next, an
 _CHUNK_COUNT: Final = 1000  # keys placed between two turns of the loop
 _LEAD_SECONDS_MAX: Final = 30.0  # from the loading of a turn to the start of its slot
 _BACKOFF_SECONDS_MAX: Final = 60.0  # between two attempts of a failing loader
-_ENDS: Final = {TaskState.DONE: "done", TaskState.FAILED: "failed"}  # the states in which a key is finished
+_DONE: Final = TaskState.DONE  # enum members are slow to look up
+_FAILED: Final = TaskState.FAILED
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -401,7 +403,8 @@ class _Turn:
         self._warn = warn
         self.open_count = 0  # scheduled, unfinished keys
         self._batches: list[BatchHandle[Any]] = []
-        self._note_now = getattr(plan.progress, "note_now", None)  # of a store that records without waiting
+        noting = getattr(plan.progress, "noting", None)  # of a store that records without waiting
+        self._note_now = None if noting is None else noting(plan.name, number)
         self._through: list[bytes] = []  # finished keys that are not recorded yet
         self._is_through = asyncio.Event()  # set while there are such keys
         self._is_over = asyncio.Event()  # set once no more keys will finish
@@ -469,14 +472,9 @@ class _Turn:
         try:
             seen = await plan.progress.done_keys(plan.name, self.number)
             async for keys in self._load():
-                fresh = {}
-                for key, place in keys:
-                    written = _written(key)
-                    if written in seen:
-                        self._counts["skipped"] += 1
-                    else:
-                        seen.add(written)
-                        fresh[written] = key, place
+                fresh = {written: (key, place) for written, key, place in keys if written not in seen}
+                seen.update(fresh)
+                self._counts["skipped"] += len(keys) - len(fresh)
                 if fresh:
                     self._place(fresh, begin)
                 while self.open_count >= plan.look_ahead:
@@ -487,13 +485,13 @@ class _Turn:
             self._counts["loader_errors"] += 1
             self._warn("keys(%d) raised %r; retrying", self.slot, error)
 
-    async def _load(self) -> AsyncIterator[list[tuple[Key, int]]]:
-        """Load the keys of the slot and their hashes, in lists of a bounded length."""
+    async def _load(self) -> AsyncIterator[list[tuple[bytes, Key, int]]]:
+        """Load the keys of the slot, as they are stored and with their hashes, in lists of a bounded length."""
         found = self._plan.load(self.slot)
         if isinstance(found, Awaitable):
             found = await found
         if isinstance(found, AsyncIterable):
-            chunk: list[tuple[Key, int]] = []
+            chunk: list[tuple[bytes, Key, int]] = []
             async for key in found:
                 chunk.append(self._checked(key))
                 if len(chunk) >= _CHUNK_COUNT:
@@ -508,20 +506,24 @@ class _Turn:
             yield chunk
             await asyncio.sleep(0)
 
-    def _checked(self, key: Key) -> tuple[Key, int]:
-        """Return a key of the slot, and its hash.
+    def _checked(self, key: Key) -> tuple[bytes, Key, int]:
+        """Return a key of the slot as it is stored, the key, and its hash.
+
+        A letter for its type stands before its bytes: the number 1 and the text "1" are two keys.
 
         Raises:
             ValueError: if it belongs to another slot: it would run once for each slot that loads it.
         """
-        place, slot_of = key_hash(key), self._plan.slot_of
+        kind: Any = type(key)
+        data, slot_of = key_bytes(key), self._plan.slot_of
+        place = hash_of(data)
         own = place * self._plan.slots.count >> 64 if slot_of is None else slot_of(key)
         if own != self.slot:
             raise ValueError(
                 f"keys({self.slot}) returned {key!r}, which belongs to slot {own}: load only the keys of the slot, see "
                 "slot_predicate, or pass slot_of="
             )
-        return key, place
+        return _letter_of(kind) + data, key, place
 
     def _place(self, fresh: dict[bytes, tuple[Key, int]], begin: float) -> None:
         """Schedule keys at their instants in the slot; late keys are due now."""
@@ -533,27 +535,32 @@ class _Turn:
         self._counts["loaded"] += len(keys)
         self.open_count += len(keys)
 
+        counts, note_now, is_through = self._counts, self._note_now, self._is_through
+        through, has_changed, few = self._through, self._has_changed, self._plan.look_ahead - 1
+
         def ended(index: int, state: TaskState, outcome: Any) -> None:
-            self.open_count -= 1
-            if not self.open_count or self.open_count == self._plan.look_ahead - 1:
-                self._has_changed.set()
-            end = _ENDS.get(state)
-            if end is None:
+            self.open_count = count = self.open_count - 1
+            if not count or count == few:
+                has_changed.set()
+            if state is _DONE:
+                counts["done"] += 1
+            elif state is _FAILED:
+                counts["failed"] += 1
+                self._warn("key %r failed: %r", keys[index], outcome)
+            else:
                 self._is_whole = False
                 return
-            self._counts[end] += 1
-            if state is TaskState.FAILED:
-                self._warn("key %r failed: %r", keys[index], outcome)
-            if self._note_now is not None:
-                self._note_now(self._plan.name, self.number, (written[index],))
+            if note_now is not None:
+                note_now(written[index])
             else:
-                self._through.append(written[index])
-                self._is_through.set()
+                through.append(written[index])
+                is_through.set()
 
         batch._watch(ended)
         self._batches.append(batch)
 
 
-def _written(key: Key) -> bytes:
-    """Return the stored form of a key: a letter for its type, and its bytes."""
-    return type(key).__name__[0].encode() + key_bytes(key)
+@lru_cache(maxsize=64)  # it is asked for each key
+def _letter_of(kind: type) -> bytes:
+    """Return the letter of a type of keys."""
+    return kind.__name__[0].encode()

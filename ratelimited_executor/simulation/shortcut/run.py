@@ -20,7 +20,7 @@ from ratelimited_executor.simulation.jobs import JobFailedError
 from ratelimited_executor.simulation.limits import JOBS_MAX
 from ratelimited_executor.simulation.outages import OutageFailures
 from ratelimited_executor.simulation.recorder import Recorder
-from ratelimited_executor.simulation.runs import end_of_step, looks
+from ratelimited_executor.simulation.runs import end_of_step, looks, span_of
 from ratelimited_executor.simulation.shortcut.columns import InflowKeys, columns_of
 from ratelimited_executor.simulation.shortcut.passing import Inflow, Passed, late_waits, pass_jobs
 from ratelimited_executor.simulation.shortcut.queued import pass_by_queue
@@ -30,6 +30,7 @@ from ratelimited_executor.simulation.waits import KEY_COUNT_MAX, end_of_period
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from ratelimited_executor._core.durations import DurationLike
     from ratelimited_executor._core.histogram import DurationHistogram
     from ratelimited_executor._core.repeat.retries import Retry
     from ratelimited_executor._runtime.life.executor import RateLimitedExecutor
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
     from ratelimited_executor.simulation.simulation import ArrivalSource, Scenario
     from ratelimited_executor.simulation.waits import ObjectiveRecord
 
-__all__ = ["RunInflow", "ShortRun"]
+__all__ = ["RunInflow", "ShortRun", "share_columns"]
 
 _FAILED: Final = JobFailedError("a job failed")
 
@@ -160,6 +161,33 @@ class ShortRun:
         finally:
             survey.close()
             database.close()
+
+
+def share_columns(
+    scenario: Scenario, *, seed: int, days: float | None, step: DurationLike, warm_up: DurationLike
+) -> None:
+    """Draw the columns of a scenario, and keep them for its runs in this process and in those forked from it.
+
+    Args:
+        scenario: the scenario.
+        seed: the seed.
+        days: as of :func:`~.check.checked_run`.
+        step: likewise.
+        warm_up: likewise.
+
+    Raises:
+        NoShortcutError: if the shortcut does not apply.
+        Exception: any error of the scenario's ``setup``.
+    """
+    total, width, _ = span_of(scenario, days=days, step=step, warm_up=warm_up)
+    _clock(total, width)
+    survey = Survey(seed=seed, interval=scenario.interval)
+    try:
+        survey.set_up(scenario)
+        for planned in survey.planned:
+            columns_of(planned, total)
+    finally:
+        survey.close()
 
 
 def _count(recorder: Recorder, executors: list[_Executor], clock: _Clock, warm: int) -> None:
