@@ -285,8 +285,8 @@ class TomlScenario(Scenario):
             count = max(1, round(count_of("count", options["count"], least=1) * _scale(options)))
             check_most("count", count, JOBS_MAX, "jobs")
             keys = range(count) if population is None else list(population)
-            if not keys:
-                raise ValueError(f"count needs keys, and the population {options['population']} has none at the start")
+            if population is not None and not keys:
+                raise ValueError(f"count needs keys, and the population {population.name} has none at the start")
             at = _seconds("at", options.get("at", 0))
             over = _seconds("over", options.get("over", 0))
             items = [keys[number % len(keys)] for number in range(count)]

@@ -347,3 +347,16 @@ def test_scenario_file_that_is_refused(load, joins, message):
     """What is wrong is named with its place."""
     with pytest.raises(ValueError, match=message):
         simulate(load(joins), days=1e-9)
+
+
+def test_batch_of_keys_that_are_not_there_is_refused(tmp_path):
+    """A number of jobs at one time needs keys at the start; a rate waits until there are some."""
+    text = TOML.format(joins='joins = "60/h"').replace("count = 20", "count = 0")
+    (tmp_path / "load.toml").write_text(text)
+    found = simulate(load_toml(tmp_path / "load.toml"), days=0.1)
+    assert found.summary.total.done > 100
+    (tmp_path / "load.toml").write_text(text + '[[arrivals]]\nexecutor = "api"\njob = "sync"\ncount = 5\n')
+    with pytest.raises(
+        ValueError, match="number 3: count needs keys, and the population accounts has none at the start"
+    ):
+        simulate(load_toml(tmp_path / "load.toml"), days=0.1)

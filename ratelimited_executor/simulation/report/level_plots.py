@@ -73,7 +73,7 @@ def _keys(found: list[_Found], frame: TimeFrame, runs: Sequence[StoredRun]) -> I
             )
             caption = f"How many keys are {told}; those that are never synced, or once, are counted every hour."
             title = f"Keys that are {told}" if several else "Keys over time"
-            yield _plot(f"keys-{number}", title, caption, "keys", frame, lines)
+            yield _plot(f"keys-{number}", title, caption, "keys", frame, lines, has_log_scale=True)
 
 
 def _gauges(found: list[_Found], frame: TimeFrame, runs: Sequence[StoredRun]) -> Iterator[TimePlot]:
@@ -105,7 +105,16 @@ def _line(
     )
 
 
-def _plot(key: str, title: str, caption: str, y_label: str, frame: TimeFrame, lines: list[ReportLine]) -> TimePlot:
+def _plot(
+    key: str,
+    title: str,
+    caption: str,
+    y_label: str,
+    frame: TimeFrame,
+    lines: list[ReportLine],
+    *,
+    has_log_scale: bool = False,
+) -> TimePlot:
     if len(lines) > _LINES_MAX:
         caption += f" The first {_LINES_MAX} of {len(lines):,} lines are shown."
-    return TimePlot(key, title, caption, y_label, frame.unit, frame.end, lines[:_LINES_MAX], frame.marks)
+    return TimePlot(key, title, caption, y_label, frame.unit, frame.end, lines[:_LINES_MAX], frame.marks, has_log_scale)
