@@ -219,6 +219,7 @@ cdef class Lasting:
     cdef object number, owner, origin
     cdef BatchFields source  # if it is a job of a batch that has no owner yet
     cdef object index, items, steps
+    cdef double began  # loop time, of such a job
     cdef JobFields kind  # if it is of a kind whose ends have consequences: these two calls, with the next three values
     cdef object key
     cdef MemberFields member
@@ -276,7 +277,7 @@ cdef class Lasting:
     cdef object who(self):
         """Return its owner."""
         if self.owner is None:
-            self.owner = BATCH_ITEM(self.source, self.index, self.items)
+            self.owner = BATCH_ITEM(self.source, self.index, self.items, None, self.began)
         return self.owner
 
 

@@ -105,10 +105,10 @@ def _start_plain(StarterFields self, StretchFields stretch, double now, double s
                 if is_bucket:
                     starter._raised(accounts.calls.of(call, args if type(args) is tuple else (args,)), error, context)
                 else:
-                    starter._raised(starter.item_of(source, index, kept), error, context)
+                    starter._raised(starter.item_of(source, index, kept, now), error, context)
             else:
                 if result is not None or PyObject_Length(scratch):
-                    owner = accounts.calls if is_bucket else starter.item_of(source, index, kept)
+                    owner = accounts.calls if is_bucket else starter.item_of(source, index, kept, now)
                     if type(result) is CoroutineType and not PyObject_Length(scratch):
                         run_coroutine(self, accounts, owner, result, context)
                     else:

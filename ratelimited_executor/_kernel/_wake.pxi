@@ -602,7 +602,7 @@ cdef double start_taken(StarterFields self, object source, object item, double n
         else:
             (<object>self)._start_special(item, call, now)
     elif isinstance(source, BatchFields):
-        call = start_item(self, accounts, contexts, source, item)
+        call = start_item(self, accounts, contexts, source, item, now)
     else:
         call = start_call(self, accounts, contexts, source, item)
     item = None
@@ -616,12 +616,14 @@ cdef double start_taken(StarterFields self, object source, object item, double n
     return after
 
 
-cdef object start_item(StarterFields self, AccountFields accounts, ContextFields contexts, BatchFields source, object position):
+cdef object start_item(
+    StarterFields self, AccountFields accounts, ContextFields contexts, BatchFields source, object position, double now
+):
     """Start an item of a batch; return the callable: ``Starter._start_item``."""
     cdef HandleFields handle = source.owner
     cdef object call = handle._call, origin = handle._context, items = handle._parts.get(source), context, index, result
     if accounts.on_task_end is not None or type(items) not in INERT_TYPES:
-        return (<object>self)._start_item(source, position)
+        return (<object>self)._start_item(source, position, now)
     if source.started_count == source.count:
         del handle._parts[source]
     index = source.indexes[position]
@@ -633,14 +635,15 @@ cdef object start_item(StarterFields self, AccountFields accounts, ContextFields
         accounts.is_inside = False
         if PyObject_Length(contexts.scratch):
             contexts.clean()
-        tell_failed(accounts, context, (<object>self).item_of(source, index, items), error, origin)
+        tell_failed(accounts, context, (<object>self).item_of(source, index, items, now), error, origin)
         return call
     accounts.is_inside = False
     if result is not None and is_to_last(self._coroutines, result) and (<Lasting>result).host is None:
         (<Lasting>result).source, (<Lasting>result).index, (<Lasting>result).items = source, index, items
+        (<Lasting>result).began = now
         begin_lasting(self._coroutines, <Lasting>result, origin)
     elif result is not None and RLE_IS_AWAITABLE(result):
-        run_left(self, (<object>self).item_of(source, index, items), result, context, origin)
+        run_left(self, (<object>self).item_of(source, index, items, now), result, context, origin)
     else:
         accounts.counts[IS_DONE] += 1
         if handle._attempts or handle._on_end is not None or handle._listeners or handle._outcomes is not None:

@@ -7,6 +7,7 @@ from bisect import bisect_left, bisect_right, insort
 from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush, nsmallest
 from itertools import chain
+from operator import itemgetter
 from typing import TYPE_CHECKING
 
 from ratelimited_executor._core.durable.tasks import NO_KEY, Claimed, DurableState, Ref, TaskRow, key_from
@@ -205,18 +206,17 @@ class ReadyTasks:
             self._take_in_turn(taking, claim.turns)
         return taking
 
-    def due_times(self) -> list[int]:
-        """Return when the tasks were due, in any order."""
-        ranks = chain(
-            self._heap,
-            (
-                (-priority, due_us, number)
-                for priority, level in (self._levels or {}).items()
-                for heap in level.heaps.values()
-                for due_us, number in heap
-            ),
-        )
-        return [task.due_us for task in map(self._current, ranks) if task is not None]
+    def oldest(self) -> Task | None:
+        """Return the task that was due first; None if there is none."""
+        ranks = list(self._heap)
+        for priority, level in (self._levels or {}).items():
+            ranks += [(-priority, *each) for heap in level.heaps.values() for each in heap]
+        while ranks:
+            task = self._current(min(ranks, key=itemgetter(1)))
+            if task is not None:
+                return task
+            ranks = [rank for rank in ranks if self._current(rank) is not None]
+        return None
 
     def first(self, count: int) -> list[Task]:
         """Return the tasks that a claim without bounds would take."""

@@ -329,10 +329,10 @@ class TaskTable(RepetitionTable):
         """Return for how long the oldest due task has waited for a claim, by queue; without those in which none waits."""
         ages: dict[str, int] = {}
         for name, queue in sorted(self._queues.items()):
-            firsts = map(self._first_scheduled, (queue.scheduled, queue.scheduled_heads))
-            dues = [*queue.ready.due_times(), *(task.due_us for task in firsts if task is not None)]
-            if dues and min(dues) <= now_us:
-                ages[name] = now_us - min(dues)
+            firsts = (queue.ready.oldest(), *map(self._first_scheduled, (queue.scheduled, queue.scheduled_heads)))
+            due_us = min((task.due_us for task in firsts if task is not None), default=now_us + 1)
+            if due_us <= now_us:
+                ages[name] = now_us - due_us
         return ages
 
     def lanes(self, *, limit: int) -> list[LaneRow]:

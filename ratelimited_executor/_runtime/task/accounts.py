@@ -246,6 +246,10 @@ class Accounts(AccountFields):
 
     # Counting.
 
+    def recorded_start(self, now: float) -> float | None:
+        """Return the start that a task records which starts now; with observers, what they have marked for its end."""
+        return now if self._on_observed_end is None else self.started_at
+
     def count(self, state: TaskState, *, catches_up: bool = True) -> int:
         """Count the tasks that ended in a state; another thread must not catch up with the stretch that is being started."""
         if catches_up:

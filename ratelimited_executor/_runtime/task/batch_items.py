@@ -30,7 +30,7 @@ class BatchItem:
         index: its index in the batch.
         items: the items of its source, for a retry.
         key: the key under whose limits it started; None without such limits.
-        started_at: loop time of its start; None without observers.
+        started_at: loop time of its start; None if it has not started, or observers have not marked it.
     """
 
     __slots__ = ("batch", "index", "items", "key", "source", "started_at")

@@ -127,7 +127,7 @@ class Starter(StarterFields):
                 self._start_special(item, call, now)
             del item  # else a traceback keeps this frame, and so the handle and its error
         elif type(source) is BatchSource:
-            call = self._start_item(source, item)
+            call = self._start_item(source, item, now)
         else:
             call = self._start_call(source, item)
         if accounts.on_end is not None:
@@ -139,14 +139,13 @@ class Starter(StarterFields):
             self._note_hold(call, after - now)
         return after
 
-    def _start_item(self, source: BatchSource, position: int) -> Any:
+    def _start_item(self, source: BatchSource, position: int, now: float) -> Any:
         """Start an item of a batch; return the callable."""
         handle: BatchHandle[Any] = source.owner
         call, origin = handle._call, handle._context
         items, index = handle._take_items(source), source.indexes[position]
-        owner = BatchItem(
-            source, index, items, None if self._queue.gate is None else source.key, self._accounts.started_at
-        )
+        key = None if self._queue.gate is None else source.key
+        owner = BatchItem(source, index, items, key, self._accounts.recorded_start(now))
         if items is None:
             self._accounts.end(owner, TaskState.CANCELLED, None)
         elif type(items) in INERT_TYPES and index < len(
@@ -406,11 +405,13 @@ class Starter(StarterFields):
                 try:
                     result = call_in_context(call, items[index]) if is_batch else call_in_context(call, *arguments)
                 except BaseException as error:  # noqa: BLE001  # a task's failure is its own; exits go on their way
-                    failed = BatchItem(source, index, kept) if is_batch else accounts.calls.of(call, arguments)
+                    failed = self.item_of(source, index, kept, now) if is_batch else accounts.calls.of(call, arguments)
                     self._raised(failed, error, context)
                 else:
                     if result is not None or scratch:
-                        self._returned(BatchItem(source, index, kept) if is_batch else accounts.calls, result, context)
+                        owner = self.item_of(source, index, kept, now) if is_batch else accounts.calls
+                        self._returned(owner, result, context)
+                        del owner
                 if contexts.scratch is not scratch:  # it had been written to, or was given away
                     if context is scratch:
                         context, call_in_context = contexts.scratch, contexts.scratch.run
@@ -427,10 +428,9 @@ class Starter(StarterFields):
             self._end(stretch, index, result)
         return now
 
-    @staticmethod
-    def item_of(source: BatchSource, index: int, kept: Any) -> BatchItem:
-        """Return the owner of an item of a stretch."""
-        return BatchItem(source, index, kept)
+    def item_of(self, source: BatchSource, index: int, kept: Any, now: float) -> BatchItem:
+        """Return the owner of an item of a stretch that starts now."""
+        return BatchItem(source, index, kept, None, self._accounts.recorded_start(now))
 
     def _raised(self, owner: Any, error: BaseException, context: contextvars.Context) -> None:
         """End a call of a stretch that raised, in a context."""

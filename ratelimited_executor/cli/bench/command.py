@@ -203,17 +203,23 @@ class _Bench:
         self._randoms: dict[str, random.Random] = {}  # by the name of the class
         self._begun = datetime.now(UTC).isoformat(timespec="seconds")
 
-    def _exporting(self, instance: str = "") -> LoadExport | None:
+    def _exporting(self) -> LoadExport | None:
         """Return what exports the requests of this process; None if nobody has asked for it."""
         url = self._options.otlp
         if url is None:
             return None
         from ratelimited_executor.cli.bench import otlp  # noqa: PLC0415  # most loads are not exported
 
+        is_of_users = self._options.scenario is not None  # who send what they like
+        known = [
+            otlp.attributes_of(each) | ({"http.request.method": "_OTHER"} if is_of_users else {})
+            for each in self._templates
+        ]
         return otlp.LoadExport(
-            sender=otlp.sender_to(url, instance=instance),
+            sender=otlp.sender_to(url),
             to=otlp.BY_ENVIRONMENT if url == otlp.BY_ENVIRONMENT else masked(url),
-            of_class=[otlp.attributes_of(each) for each in self._templates],
+            of_class=known,
+            has_rate=not is_of_users,
             period=otlp.period_of_environment(),
         )
 

@@ -93,6 +93,7 @@ class LoadExport:
         to: where to, as messages say.
         of_class: the attributes of the requests of each class, by its index; empty if they are not HTTP requests. The last one
             stands for those of further classes.
+        has_rate: False if no request has a time at which it is due, as of users.
         period: seconds between two exports.
 
     Attributes:
@@ -104,6 +105,7 @@ class LoadExport:
     sender: OtlpSender
     to: str
     of_class: Sequence[dict[str, Any]]
+    has_rate: bool = True
     period: float = _PERIOD_SECONDS
     sent_count: int = field(default=0, init=False)
     failed_count: int = field(default=0, init=False)
@@ -184,11 +186,14 @@ class LoadExport:
             for name, text, points in made
             if points
         ]
-        levels = [
-            ("target_rate", "{request}/s", "Requests that are due in a second.", live.rate),
-            ("active_requests", "{request}", "Requests that were sent and have not ended.", live.in_flight),
-            ("waiting_requests", "{request}", "Requests that are due and wait for a connection.", live.waiting),
+        levels: list[tuple[str, str, str, float]] = [
+            ("active_requests", "{request}", "Requests that were sent and have not ended.", live.in_flight)
         ]
+        if self.has_rate:
+            levels += [
+                ("target_rate", "{request}/s", "Requests that are due in a second.", live.rate),
+                ("waiting_requests", "{request}", "Requests that are due and wait for a connection.", live.waiting),
+            ]
         gauges = [
             export.Metric(
                 f"{_PREFIX}.{name}",
@@ -221,10 +226,9 @@ class _HttpSender:
 
     Args:
         endpoint: the URL of the endpoint; None for what the environment says.
-        instance: names this process.
     """
 
-    def __init__(self, endpoint: str | None, instance: str) -> None:
+    def __init__(self, endpoint: str | None) -> None:
         from opentelemetry.exporter.otlp.proto.http import metric_exporter  # noqa: PLC0415  # an extra, imported on use
         from opentelemetry.sdk.metrics import export  # noqa: PLC0415  # as above
         from opentelemetry.sdk.resources import Resource  # noqa: PLC0415  # as above
@@ -232,7 +236,7 @@ class _HttpSender:
 
         self._export = export
         self._scope = InstrumentationScope(_PREFIX, version("ratelimited-executor"))
-        own = {"service.instance.id": instance}
+        own = {"service.instance.id": uuid.uuid4().hex}
         if "OTEL_SERVICE_NAME" not in os.environ and "service.name" not in os.environ.get(
             "OTEL_RESOURCE_ATTRIBUTES", ""
         ):
@@ -256,12 +260,11 @@ class _HttpSender:
         self._exporter.shutdown()
 
 
-def sender_to(url: str, *, instance: str = "") -> OtlpSender:
+def sender_to(url: str) -> OtlpSender:
     """Return what sends metrics to the base URL of an OTLP endpoint, or to the one that the environment names.
 
     Args:
         url: the URL, to which ``/v1/metrics`` is added unless it ends so; or ``BY_ENVIRONMENT``.
-        instance: names this process among those of one service; random if empty.
 
     Raises:
         CommandError: if the URL is not one, or the extra is not installed.
@@ -274,7 +277,7 @@ def sender_to(url: str, *, instance: str = "") -> OtlpSender:
             )
         endpoint = url if urlsplit(url).path.endswith(_PATH) else url.rstrip("/") + _PATH
     try:
-        return _HttpSender(endpoint, instance or uuid.uuid4().hex)
+        return _HttpSender(endpoint)
     except ModuleNotFoundError as error:
         raise CommandError("--otlp needs the exporter: pip install 'ratelimited-executor[otlp]'") from error
 

@@ -216,6 +216,23 @@ def test_function_has_no_attributes_of_http(place, endpoint) -> None:
     assert [("", 10), ("ZeroDivisionError", 10)] == found
 
 
+def test_requests_of_users_are_exported_by_their_steps(place, service, endpoint) -> None:
+    """Users have requests by step, with no method that all would have, and no rate."""
+    place.write(
+        "shop.py",
+        "async def buyer(client):\n    await client.get('/echo/a')\n    await client.post('/echo/a')\n",
+    )
+    done = run(place, service.url, "--scenario", "shop.py:buyer", "--users", "2", "--for", "1s", "--otlp", endpoint.url)
+    assert 0 == done.returncode, done.stderr
+    last = endpoint.exports()[-1]
+    assert "ratelimited_executor.bench.target_rate" not in last
+    found = {each["ratelimited_executor.bench.class"]: each for each, _ in points(last[HTTP])}
+    assert {"GET /echo/a": 200, "POST /echo/a": 200} == {
+        name: each["http.response.status_code"] for name, each in found.items()
+    }
+    assert {"_OTHER"} == {each["http.request.method"] for each in found.values()}
+
+
 @pytest.mark.parametrize(("status", "told"), [(None, "refused"), (0, "failed"), (400, "400")])
 def test_endpoint_that_is_away_is_told_at_the_end(place, service, status, told) -> None:
     """An endpoint that is away, hangs or refuses changes neither the figures nor the exit status, and is told once, at the end."""

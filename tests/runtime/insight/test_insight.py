@@ -369,10 +369,15 @@ async def test_backlog_is_infinite_at_rate_zero_and_nothing_without_limit(virtua
 
 @pytest.mark.parametrize("options", [{}, {"rate": "100/s"}], ids=repr)
 @pytest.mark.parametrize("key", [None, "a"])
-async def test_backlog_allows_for_the_places(virtual_clock, options, key):
-    """While all places are taken, the backlog goes by how long the tasks take, not by the rate alone."""
+@pytest.mark.parametrize("is_batch", [False, True])
+async def test_backlog_allows_for_the_places(virtual_clock, options, key, is_batch):
+    """While all places are taken, the backlog goes by how long the tasks take, not by the rate alone, also those of a batch."""
     async with RateLimitedExecutor("x", max_concurrency=20, **options) as executor:
-        handles = [executor.submit(asyncio.sleep, 1 + number % 7 / 10, key=key) for number in range(1000)]
+        durations = [1 + number % 7 / 10 for number in range(1000)]
+        if is_batch:
+            handles = [executor.schedule_many(asyncio.sleep, durations, key=key)]
+        else:
+            handles = [executor.submit(asyncio.sleep, seconds, key=key) for seconds in durations]
         await asyncio.sleep(10)
         for _ in range(5):
             backlog, began = executor.backlog_seconds(), now()
