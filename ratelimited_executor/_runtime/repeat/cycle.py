@@ -491,39 +491,43 @@ class _Turn:
         if isinstance(found, Awaitable):
             found = await found
         if isinstance(found, AsyncIterable):
-            chunk: list[tuple[bytes, Key, int]] = []
+            chunk: list[Key] = []
             async for key in found:
-                chunk.append(self._checked(key))
+                chunk.append(key)
                 if len(chunk) >= _CHUNK_COUNT:
-                    yield chunk
+                    yield self._checked(chunk)
                     chunk = []
-            yield chunk
+            yield self._checked(chunk)
             return
         if not isinstance(found, Iterable) or isinstance(found, (str, bytes)):
             raise TypeError(f"keys must be a function of the slot that returns keys, it returned {found!r}")
         source = iter(found)
-        while chunk := [self._checked(key) for key in islice(source, _CHUNK_COUNT)]:
-            yield chunk
+        while chunk := list(islice(source, _CHUNK_COUNT)):
+            yield self._checked(chunk)
             await asyncio.sleep(0)
 
-    def _checked(self, key: Key) -> tuple[bytes, Key, int]:
-        """Return a key of the slot as it is stored, the key, and its hash.
+    def _checked(self, keys: list[Key]) -> list[tuple[bytes, Key, int]]:
+        """Return keys of the slot: as they are stored, the key, and its hash.
 
         A letter for its type stands before its bytes: the number 1 and the text "1" are two keys.
 
         Raises:
-            ValueError: if it belongs to another slot: it would run once for each slot that loads it.
+            ValueError: if one belongs to another slot: it would run once for each slot that loads it.
         """
-        kind: Any = type(key)
-        data, slot_of = key_bytes(key), self._plan.slot_of
-        place = hash_of(data)
-        own = place * self._plan.slots.count >> 64 if slot_of is None else slot_of(key)
-        if own != self.slot:
-            raise ValueError(
-                f"keys({self.slot}) returned {key!r}, which belongs to slot {own}: load only the keys of the slot, see "
-                "slot_predicate, or pass slot_of="
-            )
-        return _letter_of(kind) + data, key, place
+        slot, slot_of, count = self.slot, self._plan.slot_of, self._plan.slots.count
+        found = []
+        for key in keys:
+            kind: Any = type(key)
+            data = key_bytes(key)
+            place = hash_of(data)
+            own = place * count >> 64 if slot_of is None else slot_of(key)
+            if own != slot:
+                raise ValueError(
+                    f"keys({slot}) returned {key!r}, which belongs to slot {own}: load only the keys of the slot, see "
+                    "slot_predicate, or pass slot_of="
+                )
+            found.append((_letter_of(kind) + data, key, place))
+        return found
 
     def _place(self, fresh: dict[bytes, tuple[Key, int]], begin: float) -> None:
         """Schedule keys at their instants in the slot; late keys are due now."""
