@@ -443,6 +443,7 @@ def sweep(
         TypeError: if an argument has a wrong type.
         ValueError: if an argument is out of range; if there is no such figure; if the file holds runs of another scenario.
         ShortcutError: if the executor does something else than the shortcut; names the first difference.
+        RuntimeError: if one of the processes was killed; names its settings and its seed.
         Exception: any error of the scenario, with a note that names the settings and the seed.
     """
     callable_of("make", make)

@@ -212,7 +212,7 @@ def _print(console: Console, found: Sweep) -> None:
     table = Table(title=f"{escape(found.scenario)}: {len(there)} configurations, 95 % intervals", title_justify="left")
     columns = columns_of(found)
     for heading, _ in columns:
-        table.add_column(escape(heading), justify="right")
+        table.add_column(escape(heading), justify="right", overflow="fold")
     for each in shown:
         colour = "green" if each.is_kept else "red"
         cells = [Text(text(each), style=colour if heading == KEPT else "") for heading, text in columns]
