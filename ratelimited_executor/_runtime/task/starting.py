@@ -358,7 +358,7 @@ class Starter(StarterFields):
     def _start_plain(self, stretch: Stretch, now: float, stop: float) -> float:  # noqa: PLR0912, PLR0915  # a helper would cost as much as the call
         """Start calls of a bucket, or items of a batch: nothing is counted in between."""
         accounts, contexts, queue, monotonic = self._accounts, self._contexts, self._queue, self._monotonic
-        source = stretch.source
+        source, begun = stretch.source, self.item_of
         scratch: Any = contexts.scratch
         context, call_in_context = scratch, scratch.run
         is_batch = type(source) is BatchSource
@@ -405,13 +405,11 @@ class Starter(StarterFields):
                 try:
                     result = call_in_context(call, items[index]) if is_batch else call_in_context(call, *arguments)
                 except BaseException as error:  # noqa: BLE001  # a task's failure is its own; exits go on their way
-                    failed = self.item_of(source, index, kept, now) if is_batch else accounts.calls.of(call, arguments)
+                    failed = begun(source, index, kept, now) if is_batch else accounts.calls.of(call, arguments)
                     self._raised(failed, error, context)
                 else:
                     if result is not None or scratch:
-                        owner = self.item_of(source, index, kept, now) if is_batch else accounts.calls
-                        self._returned(owner, result, context)
-                        del owner
+                        self._returned(begun(source, index, kept, now) if is_batch else accounts.calls, result, context)
                 if contexts.scratch is not scratch:  # it had been written to, or was given away
                     if context is scratch:
                         context, call_in_context = contexts.scratch, contexts.scratch.run
