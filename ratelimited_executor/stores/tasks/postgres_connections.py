@@ -28,13 +28,14 @@ async def taken(pool: Any) -> AsyncIterator[Any]:
     """Take a connection of a pool, unless the task was cancelled meanwhile.
 
     The pool waits by ``asyncio.wait_for()``, which loses a cancellation that comes together with the connection, up to
-    Python 3.11.
+    Python 3.11. anyio delivers its own cancellations again, and must: it knows them by what it has raised itself.
     """
     task = asyncio.current_task()
     assert task is not None
     before = task.cancelling()
     async with pool.connection() as connection:
         if task.cancelling() > before:
+            await asyncio.sleep(0)  # anyio raises here
             raise asyncio.CancelledError
         yield connection
 

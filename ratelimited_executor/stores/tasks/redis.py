@@ -108,6 +108,7 @@ _OF_RUNNERS: Final = frozenset(
         "changed_repetitions",
     }
 )
+_WHOLE: Final = 2**30  # bytes, more than the arguments or the state of a task have
 _RECONNECT_SECONDS: Final = 1.0  # between two attempts to listen
 _CANCELLED: Final = (b"cancelled", "cancelled")  # messages that a claimed task was cancelled; a client may decode them
 
@@ -312,7 +313,7 @@ class RedisStore(TaskStore):
         """Return tasks in a state; read a thousand at a time, so they may change in between."""
         rows: list[TaskRow] = []
         asked = -1 if state is None else int(state)
-        size = 2**30 if body_max is None else body_max  # no task has more
+        size = _WHOLE if body_max is None else min(body_max, _WHOLE)
         while len(rows) < limit and after >= 0:
             after, *found = await self._run("rows", asked, after, limit - len(rows), SIZE_MAX, newest_first, size)
             rows += rows_of(*found)

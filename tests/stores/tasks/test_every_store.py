@@ -3,6 +3,7 @@
 import asyncio
 import inspect
 import random
+import sys
 
 import pytest
 
@@ -147,6 +148,7 @@ async def test_list_goes_on_where_the_last_one_ended_in_either_order(store, stat
             found, after = [*found, *[row.id for row in rows]], rows[-1].number
         assert (expected[::-1] if newest_first else expected) == found
     assert {(b"", None)} == {(row.body, row.saved) for row in await store.rows(state, body_max=0)}
+    assert await store.rows(state) == await store.rows(state, body_max=sys.maxsize)
     assert {b"body", b""} == {row.body for row in await store.rows(state, newest_first=True)}
 
 

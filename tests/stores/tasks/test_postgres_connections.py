@@ -4,13 +4,14 @@ import asyncio
 import json
 import sys
 import threading
-from contextlib import aclosing, asynccontextmanager, closing, contextmanager
+from contextlib import aclosing, asynccontextmanager, closing, contextmanager, nullcontext
 
 import pytest
 
 if sys.platform == "win32":
     pytest.skip("there is no server to start", allow_module_level=True)
 
+import anyio
 import asyncpg
 import django
 import psycopg
@@ -26,6 +27,7 @@ from ratelimited_executor.durable import DurableState, DurableTasks, MemoryStore
 from ratelimited_executor.durable import OnDuplicate, Unique
 from ratelimited_executor.exceptions import StoreUnavailableError
 from ratelimited_executor.stores.tasks import postgres
+from ratelimited_executor.stores.tasks.postgres_connections import taken
 
 KINDS = [
     "psycopg",
@@ -344,3 +346,44 @@ def test_blocking_connections_without_a_transaction_are_refused(database):
             connection.execute("select * from nothing")
         with pytest.raises(ValueError, match="a statement of this one has failed: roll it back"):
             send.put_sync(2, connection=connection)
+
+
+class LosingPool:
+    """A pool whose connection comes together with a cancellation, which it loses, as psycopg's does on Python 3.11."""
+
+    def __init__(self, cancel):
+        self.cancel = cancel
+
+    @asynccontextmanager
+    async def connection(self):
+        loop = asyncio.get_running_loop()
+        given, told = loop.create_future(), loop.create_future()
+        given.add_done_callback(lambda _: told.done() or told.set_result(None))  # in the next turn of the loop
+        loop.call_soon(lambda: (given.set_result(None), self.cancel()))
+        try:
+            await told
+        except asyncio.CancelledError:
+            assert given.done()
+        yield self
+
+
+@pytest.mark.parametrize("is_nested", [False, True])
+async def test_scope_of_anyio_catches_a_cancellation_that_came_with_a_connection(is_nested):
+    """A scope that was cancelled just when there was a connection catches that, and its task goes on."""
+    with anyio.CancelScope() as outer:
+        inner = anyio.CancelScope() if is_nested else outer
+        with inner if is_nested else nullcontext():
+            async with taken(LosingPool(inner.cancel)):
+                raise AssertionError("it was cancelled")
+        assert is_nested
+    assert inner.cancelled_caught
+    assert is_nested is not outer.cancelled_caught
+    assert not asyncio.current_task().cancelling()
+
+
+async def test_timeout_that_ends_together_with_a_connection_is_one():
+    """A timeout of asyncio that ends just when there is a connection raises TimeoutError."""
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(60) as timeout:
+            async with taken(LosingPool(lambda: timeout.reschedule(0))):
+                await asyncio.sleep(60)
