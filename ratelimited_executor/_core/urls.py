@@ -16,7 +16,11 @@ _SECRET: Final = re.compile(
 _BEGIN: Final = re.compile(r"\s*(?:[A-Za-z][A-Za-z0-9+.-]+:)?(?://)?")  # a single letter is a drive
 _VALUE: Final = re.compile(r"(?<=[?&;#])([^?=&;#]+)=([^&;#]*)")
 _PAIR: Final = re.compile(r"(?i)\b(password|passfile|sslpassword)(\s*=\s*)(?:'(?:[^'\\]|\\.)*'?|\S+)")  # of a conninfo
-_WITHIN: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]{0,40}://[^\s'\"<>]+")  # a URL within a text; bounded for its speed
+_WITHIN: Final = (
+    re.compile(  # a URL within a text, bounded for its speed; without the escape of a quote behind it, as JSON has it
+        r"[A-Za-z][A-Za-z0-9+.-]{0,40}://(?:[^\s'\"<>\\]|\\+(?!['\"\\]))+"
+    )
+)
 _ENCODED: Final = re.compile(r"%([0-9A-Fa-f]{2})")
 
 

@@ -20,7 +20,7 @@ from ratelimited_executor._runtime.durable.codec import JSONCodec
 from ratelimited_executor._runtime.durable.functions import ArgumentsTooLargeError
 from ratelimited_executor._runtime.durable.repeating import is_of_repetition
 from ratelimited_executor._runtime.durable.unique import Unique
-from ratelimited_executor._runtime.log import LOGGER
+from ratelimited_executor._runtime.log import LOGGER, Masked
 from ratelimited_executor.dashboard.guards import HEADERS, StrictHeaders, is_granted, is_same_origin, with_body
 from ratelimited_executor.exceptions import DuplicateTaskError, StoreUnavailableError
 from ratelimited_executor.front.openapi import OPTIONS, TASKS_MAX, document
@@ -116,7 +116,7 @@ class _Front:
                     ProblemError(409, f"A task with the same unique arguments exists: {error.id}.", id=error.id)
                 )
             except (StoreUnavailableError, TimeoutError) as error:
-                LOGGER.warning("front: %s: %r", action, error)  # the client learns nothing of servers and paths
+                LOGGER.warning("front: %s: %r", action, Masked(error))  # the client learns nothing of servers and paths
                 text = "The store of tasks cannot be used now. Try again: a put with an id can be repeated safely."
                 return _problem(ProblemError(503, text), {"Retry-After": str(_AWAY_SECONDS)})
 

@@ -1,5 +1,6 @@
 """URLs for people: whatever a password looks like, nothing of it is shown."""
 
+import json
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -60,6 +61,16 @@ def test_names_of_secrets_are_known(name):
     """The usual names of secrets are known in any case."""
     assert is_secret(name)
     assert not is_secret("page")
+
+
+@pytest.mark.parametrize("text", ['"http://h/?key=abc"', "http://h/?key=abc\\", "\\"])
+def test_json_stays_json(text):
+    """A URL in JSON, or in JSON within JSON, ends before the escape of the quote that follows it."""
+    once = json.dumps([text, "next"])
+    hidden = [text.replace("abc", "***").rstrip("\\"), "next"]
+    for written, read in ((once, json.loads), (json.dumps(once), lambda found: json.loads(json.loads(found)))):
+        found = [each.rstrip("\\") for each in read(masked_text(written))]
+        assert (found, "abc" in masked_text(written)) == (hidden, False)
 
 
 @pytest.mark.parametrize("text", ["x://" + "?" * 200_000, "x://" + "?a" * 100_000, "a" * 200_000 + " x://y"])
