@@ -21,6 +21,9 @@ _WITHIN: Final = (
         r"[A-Za-z][A-Za-z0-9+.-]{0,40}://(?:[^\s'\"<>\\]|\\+(?!['\"\\]))+"
     )
 )
+_TARGET: Final = re.compile(
+    r"(?<![^\s'\"])/[^\s'\"<>?\\]*\?(?:[^\s'\"<>\\]|\\+(?!['\"\\]))+"
+)  # a URL without its host, within a text
 _ENCODED: Final = re.compile(r"%([0-9A-Fa-f]{2})")
 
 
@@ -53,12 +56,14 @@ def masked(url: str) -> str:
 
 
 def masked_text(text: str) -> str:
-    """Return a text, such as the message of an exception, whose URLs are masked.
+    """Return a text, such as the message of an exception, whose URLs are masked, also those that begin with their path.
 
     >>> masked_text("no answer from 'redis://:secret@host/0' within 2 s")
     "no answer from 'redis://***@host/0' within 2 s"
     """
-    return _WITHIN.sub(lambda match: masked(match[0]), text) if "://" in text else text
+    for pattern, mark in ((_WITHIN, "://"), (_TARGET, "?")):
+        text = pattern.sub(lambda match: masked(match[0]), text) if mark in text else text
+    return text
 
 
 def _value_masked(match: re.Match[str]) -> str:
