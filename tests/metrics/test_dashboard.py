@@ -27,7 +27,7 @@ async def page(virtual_clock):
     provider = MeterProvider([PrometheusMetricReader()], shutdown_on_exit=False)
     tasks = DurableTasks(MemoryStore())
     async with RateLimitedExecutor("mail", rate=5) as executor, tasks:
-        await tasks.task(name="send")(asyncio.sleep).put(1)
+        await tasks.task(print).put(1)
         with instrument(executor, meter_provider=provider), instrument_tasks(tasks, meter_provider=provider):
             await executor.submit(asyncio.sleep, 1)
             text = generate_latest().decode()
