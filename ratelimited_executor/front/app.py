@@ -16,6 +16,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from ratelimited_executor._core.durable.tasks import DurableState, OnDuplicate
+from ratelimited_executor._core.urls import masked_text
 from ratelimited_executor._runtime.durable.codec import JSONCodec
 from ratelimited_executor._runtime.durable.functions import ArgumentsTooLargeError
 from ratelimited_executor._runtime.durable.repeating import is_of_repetition
@@ -174,7 +175,7 @@ class _Front:
             "started_at": end.started_us / _US,
             "ended_at": end.ended_us / _US,
             "result": self._result_of(end),
-            "error": end.error,
+            "error": masked_text(end.error),
         })  # fmt: skip
 
     def _result_of(self, end: EndedRow) -> Any:
@@ -352,7 +353,7 @@ def _put(task: NewTask, answer: bool | Duplicate) -> dict[str, Any]:
 
 
 def _shown(row: TaskRow) -> dict[str, Any]:
-    """Return a task for a client: all but its arguments, which may be secret."""
+    """Return a task for a client: all but what may be secret, its arguments and parts of URLs in its error."""
     return {
         "id": row.id,
         "number": row.number,
@@ -367,7 +368,7 @@ def _shown(row: TaskRow) -> dict[str, Any]:
         "failed_attempts": row.attempt_count,
         "lost_count": row.lost_count,
         "is_cancelled": row.is_cancelled,
-        "error": row.error_line,
+        "error": masked_text(row.error_line),
     }
 
 
