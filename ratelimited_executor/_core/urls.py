@@ -16,7 +16,14 @@ _SECRET: Final = re.compile(
 _BEGIN: Final = re.compile(r"\s*(?:[A-Za-z][A-Za-z0-9+.-]+:)?(?://)?")  # a single letter is a drive
 _VALUE: Final = re.compile(r"(?<=[?&;#])([^?=&;#]+)=([^&;#]*)")
 _PAIR: Final = re.compile(r"(?i)\b(password|passfile|sslpassword)(\s*=\s*)(?:'(?:[^'\\]|\\.)*'?|\S+)")  # of a conninfo
-_WITHIN: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]{0,40}://[^\s'\"<>]+")  # a URL within a text; bounded for its speed
+_WITHIN: Final = (
+    re.compile(  # a URL within a text, bounded for its speed; without the escape of a quote behind it, as JSON has it
+        r"[A-Za-z][A-Za-z0-9+.-]{0,40}://(?:[^\s'\"<>\\]|\\+(?!['\"\\]))+"
+    )
+)
+_TARGET: Final = re.compile(
+    r"(?<![^\s'\"])/[^\s'\"<>?\\]*\?(?:[^\s'\"<>\\]|\\+(?!['\"\\]))+"
+)  # a URL without its host, within a text
 _ENCODED: Final = re.compile(r"%([0-9A-Fa-f]{2})")
 
 
@@ -49,12 +56,14 @@ def masked(url: str) -> str:
 
 
 def masked_text(text: str) -> str:
-    """Return a text, such as the message of an exception, whose URLs are masked.
+    """Return a text, such as the message of an exception, whose URLs are masked, also those that begin with their path.
 
     >>> masked_text("no answer from 'redis://:secret@host/0' within 2 s")
     "no answer from 'redis://***@host/0' within 2 s"
     """
-    return _WITHIN.sub(lambda match: masked(match[0]), text) if "://" in text else text
+    for pattern, mark in ((_WITHIN, "://"), (_TARGET, "?")):
+        text = pattern.sub(lambda match: masked(match[0]), text) if mark in text else text
+    return text
 
 
 def _value_masked(match: re.Match[str]) -> str:

@@ -23,7 +23,14 @@ from ratelimited_executor._core.escapes import visible
 from ratelimited_executor._core.urls import masked_text
 from ratelimited_executor.dashboard.changes import ACTIONS, OF_EXECUTORS, OF_STORES, Changes
 from ratelimited_executor.dashboard.errors import PageError
-from ratelimited_executor.dashboard.guards import HEADERS, StrictHeaders, is_granted, is_same_origin, with_body
+from ratelimited_executor.dashboard.guards import (
+    HEADERS,
+    StrictHeaders,
+    is_granted,
+    is_same_origin,
+    stranger_text,
+    with_body,
+)
 from ratelimited_executor.dashboard.permissions import Permissions
 from ratelimited_executor.dashboard.process import process_text
 from ratelimited_executor.dashboard.recording import HistoryRecorder
@@ -283,7 +290,7 @@ class _Site:
             failures=failure_rows(failures, now, _row_count(request, "failures", _FEW_COUNT)),
             failure_count=len(failures),
             running=running_rows(recorded, _row_count(request, "running")),
-            changes=[(each, time_text(each.at)) for each in self._changes.latest if each.name == executor.name],
+            changes=[(each, time_text(each.at)) for each in self._changes.of(executor.name, OF_EXECUTORS)],
             batches=batches[: _row_count(request, "batches")],
             batch_count=batch_count,
             tasks=tasks[: _row_count(request, "tasks")],
@@ -326,7 +333,7 @@ class _Site:
         name = request.query_params.get("name", "")
         may = await self._permissions.of(request, OF_STORES, name)
         after = _number_of(request, "after", 0)
-        page = await self._stores.page(name, after=after)
+        page = await self._stores.page(name, after=after, count=_number_of(request, "errors", 0))
         return await self._pages.render(
             "store.html",
             name=name,
@@ -335,11 +342,7 @@ class _Site:
             dead=page.dead[: _row_count(request, "dead")],
             lanes=page.lanes[: _row_count(request, "lanes")],
             ended=page.ended[: _row_count(request, "ended")],
-            changes=[
-                (each, time_text(each.at))
-                for each in self._changes.latest
-                if each.name == name and each.action in OF_STORES
-            ],
+            changes=[(each, time_text(each.at)) for each in self._changes.of(name, OF_STORES)],
             may=may,
         )
 
@@ -354,7 +357,7 @@ class _Site:
     async def change(self, request: Request) -> Response:
         """Change something, and go back to the page of what was changed."""
         if not is_same_origin(request.headers):
-            raise PageError(403, "The request did not come from this page.")
+            raise PageError(403, stranger_text(request.headers))
         form = dict(parse_qsl((await request.body()).decode(errors="replace"), keep_blank_values=True))
         action, name = form.get("action", ""), form.get("name", "")
         if action not in ACTIONS:

@@ -22,7 +22,7 @@ from ratelimited_executor.dashboard.views import batch_of, task_of
 from ratelimited_executor.exceptions import RateLimitedExecutorError
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping
+    from collections.abc import Awaitable, Callable, Collection, Mapping
 
     from starlette.requests import Request
 
@@ -130,6 +130,10 @@ class Changes:
             "discard": self._discard,
             **dict.fromkeys(_OF_REPETITIONS, self._change_repetition),
         }
+
+    def of(self, name: str, actions: Collection[str]) -> list[PageChange]:
+        """Return the last changes of an executor or of a store, by the changes that there are of either: they may share a name."""
+        return [each for each in self.latest if each.name == name and each.action in actions]
 
     async def make(self, form: Mapping[str, str], request: Request) -> None:
         """Make the change that a form asks for.

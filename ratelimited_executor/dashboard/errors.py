@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from ratelimited_executor._core.urls import masked_text
+
 __all__ = ["PageError", "unusable"]
 
 
 def unusable(error: Exception) -> str:
     """Return why a store could not do something, by an error of it."""
-    return f"The store cannot be used: {error or type(error).__name__}"
+    return f"The store cannot be used: {masked_text(str(error)) or type(error).__name__}"
 
 
 class PageError(Exception):

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-__all__ = ["HEADERS", "KnownHosts", "StrictHeaders", "is_granted", "is_same_origin", "with_body"]
+__all__ = ["HEADERS", "KnownHosts", "StrictHeaders", "is_granted", "is_same_origin", "stranger_text", "with_body"]
 
 HEADERS: Final = {
     "Cache-Control": "no-store",
@@ -116,6 +116,14 @@ def is_same_origin(headers: Mapping[str, str]) -> bool:
         return site == "same-origin"
     origin, host = headers.get("origin"), headers.get("host")
     return bool(host) and origin in (f"http://{host}", f"https://{host}")
+
+
+def stranger_text(headers: Mapping[str, str]) -> str:
+    """Return why a request is refused that :func:`is_same_origin` does not accept."""
+    text = "The request did not come from this page"
+    if "sec-fetch-site" in headers or "origin" in headers:
+        return f"{text}."
+    return f"{text}: it has no header Origin, as each browser sends; a program sends the scheme and host of this page."
 
 
 async def is_granted(ask: Callable[..., Any], *asked: Any) -> bool:

@@ -9,10 +9,11 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from ratelimited_executor._core.durable.tasks import DurableState
+from ratelimited_executor._core.durable.tasks import NOT_OPEN, DurableState
 from ratelimited_executor._runtime.durable.repairs import Selection, repair
 from ratelimited_executor.dashboard.errors import unusable
 from ratelimited_executor.dashboard.texts import count_text, name_text
+from ratelimited_executor.exceptions import StoreUnavailableError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -35,6 +36,7 @@ class Requeueing:
         total: how many were to be; None while they are looked for.
         is_stopping: True once somebody has stopped it.
         problem: why it has ended too early; empty if it has not.
+        is_closed: True if it has, since the process has closed the store, as at its end.
     """
 
     def __init__(self, store: TaskStore, kind: str) -> None:
@@ -43,6 +45,7 @@ class Requeueing:
         self.total: int | None = None
         self.is_stopping = False
         self.problem = ""
+        self.is_closed = False
         self._store = store
         self._task = asyncio.get_running_loop().create_task(self._run(), name=f"live page: requeue {kind!r}")
 
@@ -61,6 +64,9 @@ class Requeueing:
     @property
     def outcome(self) -> str:
         """What they are now, and why not all, if so."""
+        if self.is_closed:
+            left = "" if self.total is None else f": {count_text(self.total - self.count)} are left dead letters"
+            return f"ready, then the process closed the store{left}"
         return "ready" + (f", then: {self.problem}" if self.problem else ", then stopped" if self.is_stopping else "")
 
     def stop(self) -> None:
@@ -84,6 +90,7 @@ class Requeueing:
             )
         except Exception as error:  # noqa: BLE001  # of a store of the user's, perhaps
             self.problem = unusable(error)
+            self.is_closed = isinstance(error, StoreUnavailableError) and error.reason == NOT_OPEN
 
     async def _requeue(self, ids: Sequence[str]) -> int:
         return (await self._store.requeue(ids)).count(DurableState.DEAD)

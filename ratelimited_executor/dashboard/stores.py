@@ -14,6 +14,7 @@ from ratelimited_executor._core.durable.repetitions import notes_on
 from ratelimited_executor._core.durable.tasks import DurableState
 from ratelimited_executor._runtime.durable.reading import latencies_of, task_rows
 from ratelimited_executor._runtime.durable.tasks import DurableTasks
+from ratelimited_executor.dashboard.error_counts import ErrorCounts
 from ratelimited_executor.dashboard.errors import PageError, unusable
 from ratelimited_executor.dashboard.requeueing import Requeueing
 from ratelimited_executor.dashboard.texts import NOTHING, ago_text, count_text, name_text, time_text
@@ -33,7 +34,8 @@ _BODY_MAX: Final = 4_001  # bytes that are read of arguments and states, of whic
 _LANES_MAX: Final = 50
 _ENDED_MAX: Final = 50
 _NAMED_MAX: Final = 3  # blocked lanes by their names
-_ERRORS_MAX: Final = 5  # classes of errors with a button of their own
+_ERRORS_MAX: Final = 5  # classes of errors with a button of their own ...
+_COUNTED_MAX: Final = 50  # ... and once all errors are counted
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,7 +80,10 @@ class ShownMoment(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class DeadErrors:
-    """The class of an error, and the number of dead letters with it; None if not all of them have been read."""
+    """The class of an error, and the number of dead letters with it; None if not all of them have been read.
+
+    A number that was counted earlier holds for that time.
+    """
 
     kind: str
     count: int | None
@@ -90,10 +95,13 @@ class StorePage:
 
     Attributes:
         row: the store in the list.
-        dead: some dead letters, the one that was tried last first, with that time and the one of its put.
+        dead: some dead letters, the one that was due last first, with the due time of its last attempt and the time of its put.
         is_all_dead: True if these are all of them.
         older: the number behind which those begin that were put before; None if there are none.
-        errors: the classes of errors that several of these have, the most frequent first.
+        errors: the classes of errors that several of these have, the most frequent first; or that any dead letter had when all of
+            them were counted.
+        counts: the last count of all errors; None if there was none.
+        counted_ago: how long ago that ended; empty if it has not.
         lanes: the lanes with the most waiting tasks.
         repetitions: the repetitions, with the time of the next occurrence and what should be known about each.
         requeueing: what is being requeued; None if nothing is.
@@ -105,6 +113,8 @@ class StorePage:
     is_all_dead: bool = True
     older: int | None = None
     errors: Sequence[DeadErrors] = ()
+    counts: ErrorCounts | None = None
+    counted_ago: str = ""
     requeueing: Requeueing | None = None
     lanes: Sequence[LaneRow] = ()
     repetitions: Sequence[tuple[RepetitionRow, str, str]] = ()
@@ -126,17 +136,19 @@ class Stores:
         self._stores = dict(stores)
         self._epoch = epoch
         self._requeueing: dict[str, Requeueing] = {}  # the last one of each store
+        self._counts: dict[str, ErrorCounts] = {}  # the last ones of each store
 
     async def rows(self) -> list[StoreRow]:
         """Return how each store stands; all are asked at once."""
         return await asyncio.gather(*map(self._row_of, self._stores))
 
-    async def page(self, name: str, *, after: int = 0) -> StorePage:
+    async def page(self, name: str, *, after: int = 0, count: int = 0) -> StorePage:
         """Return what the page of a store shows.
 
         Args:
             name: the store.
             after: the number behind which its dead letters begin, the one that was put last first; 0 for the first ones.
+            count: the number of the count of all errors that is asked for, which begins unless it has; 0 for none.
         """
         store = self._store_of(name)
         row = await self._row_of(name)
@@ -150,12 +162,17 @@ class Stores:
         older = dead[-1].number if is_more else None
         is_all = not (after or is_more)
         dead.sort(key=lambda each: -each.due_us)
+        counts = self._counts_of(name, count)
+        ended_at = None if counts is None else counts.ended_at
+        is_counted = counts is not None and ended_at is not None and not is_all
         return StorePage(
             row=row,
             dead=[(each, self._moment_of(each.due_us), self._moment_of(each.put_us)) for each in dead],
             is_all_dead=is_all,
             older=older,
-            errors=_errors_of(dead, is_all=is_all),
+            errors=_counted(counts) if counts is not None and is_counted else _errors_of(dead, is_all=is_all),
+            counts=counts,
+            counted_ago="" if ended_at is None else ago_text(self._epoch() - ended_at),
             requeueing=running if (running := self._requeueing.get(name)) and running.is_running else None,
             lanes=await _answer_of(store.lanes(limit=_LANES_MAX)),
             repetitions=[
@@ -216,6 +233,13 @@ class Stores:
         answer = await _answer_of(changes[action](repetition))
         return action == "pause-repetition" or bool(answer)
 
+    def _counts_of(self, name: str, number: int) -> ErrorCounts | None:
+        """Return the last count of all errors of a store; begin the one with a number if it is the next."""
+        last = self._counts.get(name)
+        if number and (last is None or (last.ended_at is not None and number == last.number + 1)):
+            last = self._counts[name] = ErrorCounts(self._store_of(name), 1 if last is None else number, self._epoch)
+        return last
+
     def _store_of(self, name: str) -> TaskStore:
         store = self._stores.get(name)
         if store is None:
@@ -253,6 +277,11 @@ def _errors_of(dead: Sequence[TaskRow], *, is_all: bool) -> list[DeadErrors]:
     """Return the classes of errors that several dead letters have, the most frequent first."""
     counts = Counter(each.error_class for each in dead if each.error_class)
     return [DeadErrors(kind, count if is_all else None) for kind, count in counts.most_common(_ERRORS_MAX) if count > 1]
+
+
+def _counted(counts: ErrorCounts) -> list[DeadErrors]:
+    """Return the most frequent classes of errors of all dead letters."""
+    return [DeadErrors(kind, count) for kind, count in counts.kinds.most_common(_COUNTED_MAX)]
 
 
 def _time_text(time_us: int | None) -> str:

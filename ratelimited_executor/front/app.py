@@ -16,11 +16,12 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from ratelimited_executor._core.durable.tasks import DurableState, OnDuplicate
+from ratelimited_executor._core.urls import masked_text
 from ratelimited_executor._runtime.durable.codec import JSONCodec
 from ratelimited_executor._runtime.durable.functions import ArgumentsTooLargeError
 from ratelimited_executor._runtime.durable.repeating import is_of_repetition
 from ratelimited_executor._runtime.durable.unique import Unique
-from ratelimited_executor._runtime.log import LOGGER
+from ratelimited_executor._runtime.log import LOGGER, Masked
 from ratelimited_executor.dashboard.guards import HEADERS, StrictHeaders, is_granted, is_same_origin, with_body
 from ratelimited_executor.exceptions import DuplicateTaskError, StoreUnavailableError
 from ratelimited_executor.front.openapi import OPTIONS, TASKS_MAX, document
@@ -116,7 +117,7 @@ class _Front:
                     ProblemError(409, f"A task with the same unique arguments exists: {error.id}.", id=error.id)
                 )
             except (StoreUnavailableError, TimeoutError) as error:
-                LOGGER.warning("front: %s: %r", action, error)  # the client learns nothing of servers and paths
+                LOGGER.warning("front: %s: %r", action, Masked(error))  # the client learns nothing of servers and paths
                 text = "The store of tasks cannot be used now. Try again: a put with an id can be repeated safely."
                 return _problem(ProblemError(503, text), {"Retry-After": str(_AWAY_SECONDS)})
 
@@ -174,7 +175,7 @@ class _Front:
             "started_at": end.started_us / _US,
             "ended_at": end.ended_us / _US,
             "result": self._result_of(end),
-            "error": end.error,
+            "error": masked_text(end.error),
         })  # fmt: skip
 
     def _result_of(self, end: EndedRow) -> Any:
@@ -352,7 +353,7 @@ def _put(task: NewTask, answer: bool | Duplicate) -> dict[str, Any]:
 
 
 def _shown(row: TaskRow) -> dict[str, Any]:
-    """Return a task for a client: all but its arguments, which may be secret."""
+    """Return a task for a client: all but what may be secret, its arguments and parts of URLs in its error."""
     return {
         "id": row.id,
         "number": row.number,
@@ -367,7 +368,7 @@ def _shown(row: TaskRow) -> dict[str, Any]:
         "failed_attempts": row.attempt_count,
         "lost_count": row.lost_count,
         "is_cancelled": row.is_cancelled,
-        "error": row.error_line,
+        "error": masked_text(row.error_line),
     }
 
 

@@ -1,5 +1,6 @@
 """URLs for people: whatever a password looks like, nothing of it is shown."""
 
+import json
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -62,7 +63,36 @@ def test_names_of_secrets_are_known(name):
     assert not is_secret("page")
 
 
-@pytest.mark.parametrize("text", ["x://" + "?" * 200_000, "x://" + "?a" * 100_000, "a" * 200_000 + " x://y"])
+def test_url_without_its_host_hides_its_secrets():
+    """A library may tell the host apart from the rest of a URL, in which secrets are hidden as well."""
+    text = (
+        "HTTPConnectionPool(host='h', port=9): Max retries exceeded with url: /v1/x?page=2&api_key=abc (Caused by ...)"
+    )
+    assert text.replace("abc", "***") == masked_text(text)
+    assert "what/is?key=this" == masked_text("what/is?key=this")
+
+
+@pytest.mark.parametrize("text", ['"http://h/?key=abc"', "http://h/?key=abc\\", "\\"])
+def test_json_stays_json(text):
+    """A URL in JSON, or in JSON within JSON, ends before the escape of the quote that follows it."""
+    once = json.dumps([text, "next"])
+    hidden = [text.replace("abc", "***").rstrip("\\"), "next"]
+    for written, read in ((once, json.loads), (json.dumps(once), lambda found: json.loads(json.loads(found)))):
+        found = [each.rstrip("\\") for each in read(masked_text(written))]
+        assert (found, "abc" in masked_text(written)) == (hidden, False)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "x://" + "?" * 200_000,
+        "/a" * 100_000,
+        "/a?" * 70_000,
+        " /" * 70_000 + "?",
+        "x://" + "?a" * 100_000,
+        "a" * 200_000 + " x://y",
+    ],
+)
 def test_the_time_rises_with_the_length_alone(text):
     """A text that a stranger has written is looked at once, and not once more for each of its characters."""
     assert text == masked_text(text)

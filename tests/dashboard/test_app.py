@@ -779,7 +779,7 @@ async def test_dead_letter_shows_its_message_first_and_its_arguments_to_who_may_
         raise ConnectionError("no answer from https://ann:secret@bank.example/ within 2 s")
 
     async with tasks, RateLimitedExecutor("mail") as executor:
-        await tasks.put_many(pay.new("4111", lane=f"lane {n % 11}") for n in range(23))
+        await tasks.put_many(pay.new("4111 http://h/?key=secret", lane=f"lane {n % 11}") for n in range(23))
         async with tasks.running(executor):
             await asyncio.sleep(5)
         seen_by = {}

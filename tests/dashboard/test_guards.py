@@ -4,7 +4,7 @@ import httpx
 import pytest
 from starlette.responses import PlainTextResponse
 
-from ratelimited_executor.dashboard.guards import HEADERS, KnownHosts, is_same_origin
+from ratelimited_executor.dashboard.guards import HEADERS, KnownHosts, is_same_origin, stranger_text
 
 
 @pytest.mark.parametrize(
@@ -35,6 +35,13 @@ from ratelimited_executor.dashboard.guards import HEADERS, KnownHosts, is_same_o
 def test_request_of_another_site_changes_nothing(headers, expected):
     """Only a request whose headers, which a page cannot forge, name the same origin may change something."""
     assert is_same_origin(headers) is expected
+
+
+def test_program_is_told_which_header_is_missing():
+    """A request without a header that tells its origin is no browser's: the refusal names the header."""
+    assert "it has no header Origin" in stranger_text({"host": "me"})
+    for headers in ({"origin": "http://evil"}, {"sec-fetch-site": "cross-site"}):
+        assert stranger_text(headers) == "The request did not come from this page."
 
 
 def test_policy_allows_nothing_inline_and_no_other_host():

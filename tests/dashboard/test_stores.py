@@ -78,7 +78,7 @@ async def test_last_death_comes_first_and_a_lane_leads_to_its_head(web):
     """Dead letters are in order of their last attempts, with times as elsewhere; a blocked lane has a link to its head."""
     page = await web.get("/store?name=shop")
     assert re.findall('<li id="dead-([^"]+)"', page.text) == ["pay 4", "pay 3", "pay 2", "pay 1", "pay 0"]
-    assert re.search(r"pay , 1 attempt · last tried \d+ s ago", text_of(page)), text_of(page)
+    assert re.search(r"pay , 1 attempt · due \d+ s ago", text_of(page)), text_of(page)
     assert re.search(r'<th scope="row">&lt;ann&gt;</th>.*<a href="#dead-pay%204">pay 4</a>', page.text)
 
 
@@ -175,11 +175,79 @@ async def test_of_very_many_dead_letters_the_last_are_read(web, monkeypatch):
     [older] = re.findall('<a href="([^"]+)">Show older ones</a>', page.text)
     page = await web.get(f"/{unescape(older)}")
     assert re.findall('<li id="dead-([^"]+)"', page.text) == ["pay 1", "pay 0"]
-    assert "The next 2 of 5" in text_of(page)
+    assert "The next 2 of 5, the one that was due last first" in text_of(page)
     assert "older ones" not in page.text
     page = await web.get("/store?name=shop&show=dead&after=1")
     assert "No older dead letters." in text_of(page)
     assert (await web.get("/store?name=shop&after=x")).status_code == 400
+
+
+async def test_errors_of_all_dead_letters_are_counted_on_demand(web, store, monkeypatch):
+    """A link counts all classes once, however often the page polls, and each can be requeued; another link counts again."""
+    monkeypatch.setattr("ratelimited_executor.dashboard.stores._DEAD_MAX", 3)
+    read, rows = [], store.rows
+
+    async def note(*args, **options):
+        read.append(options)
+        return await rows(*args, **options)
+
+    monkeypatch.setattr(store, "rows", note)
+    page = await web.get("/store?name=shop")
+    assert "Requeue all with ConnectionError" not in text_of(page)
+    [link] = re.findall('<a href="([^"]+)">Count all errors</a>', page.text)
+    address = f"/{unescape(link)}"
+    assert "Counting errors: 0 read." in text_of(await web.get(address))
+    await asyncio.sleep(5)
+    for _ in range(3):
+        page = await web.get(address)
+        assert "Errors of 5 dead letters, counted 5 s ago: NoMoneyError 4, ConnectionError 1." in text_of(page)
+    assert [0, 0] == [options["body_max"] for options in read if options["limit"] > 100]
+    assert "Requeue all with NoMoneyError (4)… Requeue all Requeue all with ConnectionError (1)…" in text_of(page)
+    assert (await post(web, error="ConnectionError")).status_code == 303
+    [link] = re.findall('<a href="([^"]+)">Count again</a>', page.text)
+    await web.get(f"/{unescape(link)}")
+    await asyncio.sleep(1)
+    assert "Errors of 4 dead letters, counted 1 s ago: NoMoneyError 4." in text_of(await web.get(f"/{unescape(link)}"))
+
+
+async def test_count_that_fails_tells_why(web, store, monkeypatch):
+    """If the store fails while errors are counted, the page tells so, and can count again."""
+    monkeypatch.setattr("ratelimited_executor.dashboard.stores._DEAD_MAX", 3)
+    rows = store.rows
+
+    async def fail(*args, **options):
+        if options["limit"] > 100:
+            raise OSError("no redis://:secret@host")
+        return await rows(*args, **options)
+
+    monkeypatch.setattr(store, "rows", fail)
+    await web.get("/store?name=shop&errors=1")
+    await asyncio.sleep(1)
+    page = await web.get("/store?name=shop&errors=1")
+    assert "The store cannot be used: no redis://***@host Count again" in text_of(page)
+    assert "secret" not in page.text
+
+
+async def test_requeueing_that_the_end_of_the_process_ends_is_told_as_such(web, slow):
+    """If the store is closed in the middle, the change tells so, and how many tasks are left dead letters."""
+    await post(web, error=KIND)
+    await asyncio.sleep(2)
+    await slow.aclose()
+    await asyncio.sleep(10)
+    text = text_of(await web.get("/"))
+    assert f"2 of 4 tasks with {KIND}: dead → ready, then the process closed the store: 2 are left dead letters" in text
+
+
+async def test_store_and_executor_of_one_name_have_changes_of_their_own(store):
+    """A change of a store is not told on the page of an executor with its name, nor the other way round."""
+    async with RateLimitedExecutor("shop") as executor:
+        executor.statistics()
+        async with client(dashboard(executor, authorize=lambda request: True, stores={"shop": store})) as web:
+            await post(web, error="ConnectionError")
+            await post(web, action="pause")
+            pages = [text_of(await web.get(f"/{kind}?name=shop")) for kind in ("store", "executor")]
+    told = [("dead → ready" in page, "open → paused" in page) for page in pages]
+    assert told == [(True, False), (False, True)]
 
 
 async def test_latency_is_shown_where_a_task_waits(web, store):

@@ -14,7 +14,8 @@ from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from ratelimited_executor import RateLimitedExecutor
-from ratelimited_executor.metrics import instrument
+from ratelimited_executor.durable import DurableTasks, MemoryStore
+from ratelimited_executor.metrics import instrument, instrument_tasks
 
 ADDED_BY_PROMETHEUS = {"job", "instance"}
 DASHBOARD = Path(__file__).parents[2] / "docs" / "howto" / "grafana-dashboard.json"
@@ -24,8 +25,10 @@ DASHBOARD = Path(__file__).parents[2] / "docs" / "howto" / "grafana-dashboard.js
 async def page(virtual_clock):
     """Return what Prometheus would scrape: the names of samples, each with its labels."""
     provider = MeterProvider([PrometheusMetricReader()], shutdown_on_exit=False)
-    async with RateLimitedExecutor("mail", rate=5) as executor:
-        with instrument(executor, meter_provider=provider):
+    tasks = DurableTasks(MemoryStore())
+    async with RateLimitedExecutor("mail", rate=5) as executor, tasks:
+        await tasks.task(print).put(1)
+        with instrument(executor, meter_provider=provider), instrument_tasks(tasks, meter_provider=provider):
             await executor.submit(asyncio.sleep, 1)
             text = generate_latest().decode()
     provider.shutdown()
@@ -44,11 +47,13 @@ def queries() -> list[str]:
 
 
 async def test_dashboard_asks_for_what_is_there(page):
-    """Each name in a query is a sample or a label, and each series except sums and counts has a query."""
+    """Each name in a query is a sample or a label, and each series except sums and counts has a query; of stores, the latency."""
     labels = set().union(*page.values())
     asked = {name for query in queries() for name in re.findall(r"\bratelimited_executor\w+", query)}
     assert asked <= page.keys() | labels
-    assert {name for name in page if not name.endswith(("_sum", "_count"))} == asked - labels
+    of_stores = {name for name in page if name.startswith("ratelimited_executor_durable_")}
+    assert (asked & of_stores) == {"ratelimited_executor_durable_latency_seconds"}
+    assert {name for name in page if not name.endswith(("_sum", "_count"))} - of_stores == asked - labels - of_stores
     assert {"ratelimited_executor_name", "ratelimited_executor_result", "le"} <= labels
 
 
@@ -64,13 +69,17 @@ async def test_labels_of_the_dashboard_are_those_of_its_series(page):
 
 
 def test_all_instances_of_a_job_are_one():
-    """Each query sums over the instances of its job, counters after ``rate()``; a shared rate may be a maximum."""
+    """Each query sums over the instances of its job, counters after ``rate()``; a shared rate may be a maximum, and what all tell of one store is."""
     dashboard = json.loads(DASHBOARD.read_text(encoding="utf-8"))
     for query in (target["expr"] for panel in dashboard["panels"] for target in panel["targets"]):
         assert 'job=~"$job"' in query
         summed = re.search(r"(\$?\w+) by \([^)]*\) \((rate\()?ratelimited_executor_(\w+)\{", query)
         assert summed is not None, query
-        assert summed[1] == ("$rate_of" if summed[3] == "rate_per_second" else "sum"), query
+        alike = {
+            "rate_per_second": "$rate_of",
+            "durable_latency_seconds": "max",
+        }  # what each instance tells of all of them
+        assert summed[1] == alike.get(summed[3], "sum"), query
         assert (summed[2] is not None) == summed[3].endswith(("_total", "_bucket")), query
     (chosen,) = [each for each in dashboard["templating"]["list"] if each["name"] == "rate_of"]
     assert (

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 __all__ = [
     "CHANGING",
     "LEVELS_MAX",
+    "NOT_OPEN",
     "NO_KEY",
     "REMEMBERED_US",
     "SIZE_MAX",
@@ -77,6 +78,9 @@ REMEMBERED_US: Final = 86_400 * 1_000_000
 
 LEVELS_MAX: Final = 1000
 """Priorities of a queue at which a store looks for its oldest due task, the largest ones: there are rarely more than a few."""
+
+NOT_OPEN: Final = "it is not open: enter DurableTasks with 'async with' first"
+"""The reason of a store that is used before it was opened, or after it was closed."""
 
 NO_KEY: Final = " "
 """The key of tasks without one, in :class:`Turns`: it differs from every encoded key, and sorts before all."""

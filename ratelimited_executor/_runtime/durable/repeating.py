@@ -25,7 +25,7 @@ from ratelimited_executor._core.durable.repetitions import name_of
 from ratelimited_executor._core.durable.tasks import NewTask, Occurrence, Placement
 from ratelimited_executor._core.durations import format_duration
 from ratelimited_executor._runtime.arguments import seconds_of, tz_of
-from ratelimited_executor._runtime.log import LOGGER
+from ratelimited_executor._runtime.log import LOGGER, Masked
 from ratelimited_executor._runtime.repeat.cron import cron_times
 
 if TYPE_CHECKING:
@@ -281,7 +281,7 @@ def _read(saved: ChangedRepetition) -> Repetition | None:
     try:
         return Repetition.read(saved)
     except Exception as error:  # noqa: BLE001  # a newer release may have saved it, or an extra is missing here
-        LOGGER.warning("durable tasks: the repetition %r cannot be placed here: %s", saved.name, error)
+        LOGGER.warning("durable tasks: the repetition %r cannot be placed here: %r", saved.name, Masked(error))
         return None
 
 

@@ -14,7 +14,7 @@ from itertools import count
 from typing import TYPE_CHECKING, Any, Final, ParamSpec, Self, TypeVar, Unpack, overload
 
 from ratelimited_executor._core.durable.pauses import PAUSES_MAX, Pause, pause_of
-from ratelimited_executor._core.durable.tasks import Duplicate, DurableState, NewTask, key_from
+from ratelimited_executor._core.durable.tasks import NOT_OPEN, Duplicate, DurableState, NewTask, key_from
 from ratelimited_executor._forks import check_process
 from ratelimited_executor._runtime.arguments import (
     callable_of,
@@ -323,7 +323,7 @@ class DurableTasks(RepetitionCalls):
     async def _result(self, id: str) -> Any:
         """Return the result of a task once it has ended, for its reference."""
         if self._loop is None:
-            raise StoreUnavailableError(repr(self.store), "it is not open: enter DurableTasks with 'async with' first")
+            raise StoreUnavailableError(repr(self.store), NOT_OPEN)
         return await self._waiting.result(id, self.codec)
 
     async def backlog(self) -> list[BacklogRow]:

@@ -231,8 +231,10 @@ class _Bench:
 
     async def _end_export(self) -> None:
         """Export the rest, and tell what was not."""
-        if self._export is not None and (text := await self._export.end()):
-            print_line(self._screen, visible(text))
+        if self._export is not None:
+            await self._export.end()
+            if text := self._export.failures_text():
+                print_line(self._screen, visible(text))
 
     async def run(self, signals: Signals) -> ExitStatus:
         """Measure, report, and export the rest."""
@@ -448,7 +450,9 @@ class _Bench:
                 return await self._search(self._where, partial(self._play_spread_trial, processes))
             whole, _ = await self._play_spread(processes, None, label="load")
         finally:
-            await processes.close()
+            for counts in await processes.close():
+                assert self._export is not None, "they export if this process would"
+                self._export.add(*counts)
         return self._conclude(whole.figures, whole)
 
     def _options_of_share(self, rank: int) -> BenchOptions:
@@ -495,7 +499,8 @@ class _Bench:
                     telling.cancel()
                     await asyncio.wait({telling})
                 orders.tell("figures", figures.to_json())
-        await self._end_export()
+        if self._export is not None:
+            orders.tell("exported", await self._export.end())
 
     def _classes_of(self, rate: float | None) -> Mapping[str, Sequence[Phase]]:
         """Return the load of the command line, or of a trial of a rate."""

@@ -38,6 +38,7 @@ __all__ = ["BY_ENVIRONMENT", "ExportedLoad", "LoadExport", "OtlpSender", "attrib
 
 BY_ENVIRONMENT: Final = "env"  # in place of a URL
 _PATH: Final = "/v1/metrics"
+_VARIABLES: Final = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_METRICS_ENDPOINT")
 _PREFIX: Final = "ratelimited_executor.bench"
 _PERIOD_SECONDS: Final = 10.0  # between two exports, unless OTEL_METRIC_EXPORT_INTERVAL says otherwise
 _END_SECONDS: Final = 4.0  # for the last export, after which the command ends
@@ -126,8 +127,8 @@ class LoadExport:
             exporting.cancel()
             await asyncio.wait({exporting})
 
-    async def end(self) -> str:
-        """Export what has not been; return what should be known about all exports, or an empty text."""
+    async def end(self) -> tuple[int, int, str]:
+        """Export what has not been; return how many exports succeeded and failed, and why the last of these did."""
         if self._load is not None:
             try:
                 async with asyncio.timeout(_END_SECONDS):
@@ -136,6 +137,16 @@ class LoadExport:
                 self.failed_count += 1
                 self.reason = f"no answer within {_END_SECONDS:g} s"
         self.sender.close()
+        return self.sent_count, self.failed_count, self.reason
+
+    def add(self, sent_count: int, failed_count: int, reason: str) -> None:
+        """Count the exports of another process, as its :meth:`end` has returned them."""
+        self.sent_count += sent_count
+        self.failed_count += failed_count
+        self.reason = reason or self.reason
+
+    def failures_text(self) -> str:
+        """Return what should be known about all exports; an empty text if none failed."""
         if not self.failed_count:
             return ""
         count = self.sent_count + self.failed_count
@@ -264,18 +275,22 @@ def sender_to(url: str) -> OtlpSender:
     """Return what sends metrics to the base URL of an OTLP endpoint, or to the one that the environment names.
 
     Args:
-        url: the URL, to which ``/v1/metrics`` is added unless it ends so; or ``BY_ENVIRONMENT``.
+        url: the URL, to whose path ``/v1/metrics`` is added unless it ends so; or ``BY_ENVIRONMENT``.
 
     Raises:
-        CommandError: if the URL is not one, or the extra is not installed.
+        CommandError: if the URL is not one, the environment names none, or the extra is not installed.
     """
     endpoint = None
-    if url != BY_ENVIRONMENT:
-        if urlsplit(url).scheme not in ("http", "https") or not urlsplit(url).hostname:
+    if url == BY_ENVIRONMENT:
+        if not any(os.environ.get(name) for name in _VARIABLES):
+            raise CommandError(f"--otlp {BY_ENVIRONMENT} needs {_VARIABLES[0]}, the URL of the endpoint: it is not set")
+    else:
+        parts = urlsplit(url)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
             raise CommandError(
                 f"--otlp must be a URL such as http://localhost:4318, or {BY_ENVIRONMENT}, got {masked(url)!r}"
             )
-        endpoint = url if urlsplit(url).path.endswith(_PATH) else url.rstrip("/") + _PATH
+        endpoint = parts._replace(path=f"{parts.path.removesuffix(_PATH).rstrip('/')}{_PATH}", fragment="").geturl()
     try:
         return _HttpSender(endpoint)
     except ModuleNotFoundError as error:

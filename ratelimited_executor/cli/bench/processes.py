@@ -7,7 +7,7 @@ nothing: it shows the load, passes signals on, and merges.
 Messages go through a pipe for each process, as pairs of a word and a value::
 
     to a process:   play (rate of a trial or None, beginning); stop; None ends it
-    from a process: ready; refused (reason); live (snapshot); figures (values for JSON)
+    from a process: ready; refused (reason); live (snapshot); figures (values for JSON); exported (how often, how often not, why)
 """
 
 from __future__ import annotations
@@ -155,16 +155,22 @@ class ShareProcesses:
         lives = [each["live"] for each in self._told if "live" in each]
         return together(lives) if lives else None
 
-    async def close(self) -> None:
-        """End the processes."""
+    async def close(self) -> list[tuple[int, int, str]]:
+        """End the processes.
+
+        Returns:
+            What those have said that were to export: how many exports succeeded and failed, and why the last of these did.
+        """
         for task in self._passing:
             task.cancel()
         for pipe in self._pipes:
             with suppress(OSError):
                 pipe.send(None)
         await asyncio.to_thread(self._join)
+        exports = await self._told_by_all("exported")
         for pipe in self._pipes:
             pipe.close()
+        return [*exports.values()]
 
     def _join(self) -> None:
         for process in self._processes:

@@ -147,7 +147,9 @@ def _arguments(_: click.Context, __: click.Parameter, text: str | None) -> tuple
 @click.option(
     "--limit", type=click.IntRange(min=1), default=20, show_default=True, help="The maximum number of rows to list."
 )
-@click.option("--newest-first", is_flag=True, help="List the tasks of --state that were put last first.")
+@click.option(
+    "--newest-first", is_flag=True, help="List the tasks of --state that were put last first, whenever they failed."
+)
 @click.option(
     "--requeue", multiple=True, metavar="ID", help="Put a dead letter back in the queue, with its attempts reset."
 )

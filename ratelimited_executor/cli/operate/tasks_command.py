@@ -15,7 +15,7 @@ from rich.live import Live
 
 from ratelimited_executor._core.durable.tasks import DurableState, EndedRow
 from ratelimited_executor._core.escapes import visible
-from ratelimited_executor._core.urls import masked
+from ratelimited_executor._core.urls import masked, masked_text
 from ratelimited_executor._runtime.durable.opening import open_store
 from ratelimited_executor._runtime.durable.reading import ended_rows, latencies_of, task_rows
 from ratelimited_executor._runtime.durable.repairs import Selection, repair, selected
@@ -206,10 +206,10 @@ async def _migration_of(options: TasksOptions) -> str:
 async def _show(store: TaskStore, options: TasksOptions, console: Console) -> ExitStatus:
     await open_store(store, SystemClock(), options.wait or 0.0)
     try:
-        is_done = await _change(store, options)
+        is_done, repairs = await _change(store, options)
         picture = await _read(store, options)
         if options.as_json:
-            print_line(console, json.dumps(tasks_fields(picture)))
+            print_line(console, json.dumps({**tasks_fields(picture), **repairs}))
         elif options.is_watched and console.is_terminal:
             await _watch(store, options, console)
         else:
@@ -220,8 +220,12 @@ async def _show(store: TaskStore, options: TasksOptions, console: Console) -> Ex
     return ExitStatus.DONE if is_done and not is_bad else ExitStatus.FAILED
 
 
-async def _change(store: TaskStore, options: TasksOptions) -> bool:
-    """Requeue, cancel and remove what is named; report what does not exist."""
+async def _change(store: TaskStore, options: TasksOptions) -> tuple[bool, dict[str, Any]]:
+    """Requeue, cancel and remove what is named; report what does not exist.
+
+    Returns:
+        True if everything existed; and what repairs of many tasks have done, as fields for JSON.
+    """
     missed = []
     for name, state in zip(options.requeue, await store.requeue(options.requeue), strict=True):
         if state is not DurableState.DEAD:
@@ -234,13 +238,14 @@ async def _change(store: TaskStore, options: TasksOptions) -> bool:
     missed += await _change_repetitions(store, options)
     if not await _set_pause(store, options):
         missed.append("--resume: nothing is paused by exactly these options")
+    counts: dict[str, int] = {}
     if options.requeue_dead:
-        await _repair(store, DurableState.DEAD, options, store.requeue, "requeue")
+        counts["requeue"] = await _repair(store, DurableState.DEAD, options, store.requeue, "requeue")
     if options.cancel_all:
-        await _repair(store, _state_of(options), options, store.cancel, "cancel")
+        counts["cancel"] = await _repair(store, _state_of(options), options, store.cancel, "cancel")
     for text in missed:
         _say(text)
-    return not missed
+    return not missed, {verb: {"tasks": count, "dry_run": options.dry_run} for verb, count in counts.items()}
 
 
 async def _change_repetitions(store: TaskStore, options: TasksOptions) -> list[str]:
@@ -295,8 +300,12 @@ async def _repair(
     options: TasksOptions,
     change: Callable[[Sequence[str]], Awaitable[list[DurableState | None]]],
     verb: str,
-) -> None:
-    """Requeue or cancel the selected tasks, or show what that would concern; progress goes to standard error."""
+) -> int:
+    """Requeue or cancel the selected tasks, or show what that would concern; progress goes to standard error.
+
+    Returns:
+        the number of tasks that were changed, or would be.
+    """
 
     async def count(ids: Sequence[str]) -> int:
         states = await change(ids)
@@ -312,15 +321,17 @@ async def _repair(
         )
         if not summary.count:
             _say(f"{verb}: 0 tasks")
-        return
+        return summary.count
     summary = await repair(store, state, options.selection(), None)
     _say(f"{verb}: {summary.count:,} tasks, not done because of --dry-run{', such as:' if summary.examples else ''}")
     for row in summary.examples:
         _say(f"  {row.id}  {row.name}  {row.error_line}".rstrip())
+    return summary.count
 
 
 def _say(text: str) -> None:
-    print(visible(text), file=sys.stderr)  # noqa: T201  # this module does not know click
+    """Print a line to standard error, which may tell of errors of tasks."""
+    print(visible(masked_text(text)), file=sys.stderr)  # noqa: T201  # this module does not know click
 
 
 def _state_of(options: TasksOptions) -> DurableState | None:

@@ -153,7 +153,7 @@ def tasks_fields(picture: StorePicture) -> dict[str, Any]:
                 "paused": each.is_paused,
                 "until": None if each.until_us is None else _iso(each.until_us),
                 "next": None if each.next_us is None else _iso(each.next_us),
-                "definition": json.loads(each.definition) if each.definition else None,
+                "definition": json.loads(masked_text(each.definition)) if each.definition else None,
             }
             for each in picture.repetitions
         ],
@@ -179,7 +179,7 @@ def _task_fields(row: TaskRow) -> dict[str, Any]:
         "owner": row.owner or None,
         "cancelled": row.is_cancelled,
         "error": masked_text(row.error) or None,
-        "body": row.body.decode(errors="backslashreplace"),
+        "body": _text(row.body),
         "saved": _text(row.saved),
     }
 
@@ -264,7 +264,8 @@ def _shown(text: str) -> str:
 
 
 def _text(data: bytes | None) -> str | None:
-    return None if data is None else data.decode(errors="backslashreplace")
+    """Return arguments, a result or a saved state as a text, without passwords in URLs."""
+    return None if data is None else masked_text(data.decode(errors="backslashreplace"))
 
 
 def _function(row: TaskRow | EndedRow) -> str:

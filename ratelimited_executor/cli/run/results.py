@@ -11,6 +11,8 @@ import json
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, BinaryIO, Final
 
+from ratelimited_executor._core.urls import masked_text
+
 if TYPE_CHECKING:
     from collections.abc import Callable
     from concurrent.futures import Executor
@@ -26,9 +28,9 @@ ERROR_CHARS_MAX: Final = 2_000
 
 
 def describe_error(error: BaseException) -> str:
-    """Return an error as ``Type: message``, whatever its ``__str__`` does."""
+    """Return an error as ``Type: message``, whatever its ``__str__`` does, without secrets of URLs."""
     try:
-        text = str(error)
+        text = masked_text(str(error))
     except Exception as broken:  # noqa: BLE001  # user code, which may raise anything
         text = f"<unprintable: {type(broken).__name__}>"
     name = type(error).__name__

@@ -7,7 +7,7 @@ import contextlib
 from typing import TYPE_CHECKING, Any, Final
 
 from ratelimited_executor._core.durable.table import TaskTable
-from ratelimited_executor._core.durable.tasks import Durability, DurableState
+from ratelimited_executor._core.durable.tasks import NOT_OPEN, Durability, DurableState
 from ratelimited_executor.abc import TaskStore
 from ratelimited_executor.exceptions import StoreUnavailableError
 
@@ -200,5 +200,5 @@ class MemoryStore(TaskStore):
 
     def _now_us(self) -> int:
         if self._clock is None:
-            raise StoreUnavailableError(repr(self), "it is not open: enter DurableTasks with 'async with' first")
+            raise StoreUnavailableError(repr(self), NOT_OPEN)
         return round(self._clock.wall() * _US)

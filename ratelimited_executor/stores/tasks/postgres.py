@@ -18,7 +18,7 @@ from contextlib import asynccontextmanager, contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from ratelimited_executor._core.durable.tasks import Durability
+from ratelimited_executor._core.durable.tasks import NOT_OPEN, Durability
 from ratelimited_executor._forks import check_process
 from ratelimited_executor.abc import TaskStore
 from ratelimited_executor.exceptions import StoreUnavailableError
@@ -240,7 +240,7 @@ class PostgresStore(SQLStore, TaskStore):
         """
         pool = self._own_pool if caller is Caller.RUNNER else self._pool
         if pool is None:
-            raise StoreUnavailableError(repr(self), "it is not open: enter DurableTasks with 'async with' first")
+            raise StoreUnavailableError(repr(self), NOT_OPEN)
         check_process(repr(self), self._process)
         driver = driver_for(type(self).__name__)
         loop = asyncio.get_running_loop()

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Final
 from ratelimited_executor._core.durable.pauses import ENDED
 from ratelimited_executor._core.durable.tasks import (
     LEVELS_MAX,
+    NOT_OPEN,
     SIZE_MAX,
     Beat,
     Claims,
@@ -404,7 +405,7 @@ class RedisStore(TaskStore):
     async def _run(self, name: str, *values: Any) -> Any:
         """Run a script; repeat it if the server did not know it, as it then had no effect."""
         if not self._user_count:
-            raise StoreUnavailableError(repr(self), "it is not open: enter DurableTasks with 'async with' first")
+            raise StoreUnavailableError(repr(self), NOT_OPEN)
         check_process(repr(self), self._process)
         text = SCRIPTS[name].text
         call = [_sha_of(text), len(self._keys), *self._keys, *arguments_of(name, *values)]

@@ -8,7 +8,7 @@ import time
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from ratelimited_executor._core.durable.tasks import Durability
+from ratelimited_executor._core.durable.tasks import NOT_OPEN, Durability
 from ratelimited_executor._forks import check_process
 from ratelimited_executor.abc import TaskStore
 from ratelimited_executor.exceptions import StoreUnavailableError
@@ -32,7 +32,6 @@ T = TypeVar("T")
 __all__ = ["SQLiteStore", "migration_sql"]
 
 _US: Final = 1_000_000
-_NOT_OPEN: Final = "it is not open: enter DurableTasks with 'async with' first"
 _LOOK_SECONDS: Final = 0.05  # between two checks for changes by other processes
 _ROWS: Final = "$rows"  # in a statement
 _VALUES_MAX: Final = 32_766  # of one statement, in a default build of SQLite
@@ -147,7 +146,7 @@ class SQLiteStore(SQLiteFile, SQLStore, TaskStore):
     async def _run(self, program: Program[T], *, caller: Caller = Caller.USER, is_durable: bool = True) -> T:
         """Run moves in the store's thread, where a runner's wait for one of a user at most, or in that of the reader."""
         if self._thread is None:
-            raise StoreUnavailableError(repr(self), _NOT_OPEN)
+            raise StoreUnavailableError(repr(self), NOT_OPEN)
         check_process(repr(self), self._process)
         if caller is Caller.READER and self._reader is not None:
             return await self._reader.run(program)
@@ -161,7 +160,7 @@ class SQLiteStore(SQLiteFile, SQLStore, TaskStore):
     async def _put_with(self, connection: Any, tasks: Sequence[NewTask]) -> list[bool | Duplicate]:
         """Put tasks through the user's apsw connection, in the caller's thread; others notice its commit soon."""
         if self._connection is None:
-            raise StoreUnavailableError(repr(self), _NOT_OPEN)
+            raise StoreUnavailableError(repr(self), NOT_OPEN)
         return self.put_in(connection, tasks)
 
     def _check_user(self, connection: Any) -> None:

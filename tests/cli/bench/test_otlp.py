@@ -233,6 +233,22 @@ def test_requests_of_users_are_exported_by_their_steps(place, service, endpoint)
     assert {"_OTHER"} == {each["http.request.method"] for each in found.values()}
 
 
+@pytest.mark.parametrize("processes", [1, 2])
+def test_secret_in_the_query_of_the_endpoint_stays_there(place, service, endpoint, processes) -> None:
+    """The path is added before a query, of which no message shows a secret; all processes tell in one line what failed."""
+    load = ["--rate", "20", "--for", "1s", "--quiet", "--processes", f"{processes}"]
+    done = run(place, f"{service.url}/echo/x", *load, "--otlp", f"{endpoint.url}/ingest/?api_key=letmein")
+    assert (0, "") == (done.returncode, done.stderr)
+    assert {"/ingest/v1/metrics?api_key=letmein"} == {path for path, _, _ in endpoint.got}
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{closed.getsockname()[1]}/ingest?api_key=letmein"
+        done = run(place, f"{service.url}/echo/x", *load, "--otlp", url)
+    [line] = done.stderr.splitlines()
+    assert (0, True) == (done.returncode, line.startswith(f"--otlp: {processes} of {processes} exports to http://"))
+    assert "letmein" not in line
+
+
 @pytest.mark.parametrize(("status", "told"), [(None, "refused"), (0, "failed"), (400, "400")])
 def test_endpoint_that_is_away_is_told_at_the_end(place, service, status, told) -> None:
     """An endpoint that is away, hangs or refuses changes neither the figures nor the exit status, and is told once, at the end."""
@@ -258,6 +274,14 @@ def test_url_that_is_none_is_refused() -> None:
         result = bench("http://localhost:1/", "--rate", "1", "--otlp", url)
         assert_refused(result, "--otlp must be a URL such as http://localhost:4318, or env")
         assert "letmein" not in result.output
+
+
+def test_environment_without_an_endpoint_is_refused(monkeypatch) -> None:
+    """With --otlp env the command names the variable that is missing, before anything is sent."""
+    for name in ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_METRICS_ENDPOINT"):
+        monkeypatch.delenv(name, raising=False)
+    result = bench("http://localhost:1/", "--rate", "1", "--otlp", "env")
+    assert_refused(result, "--otlp env needs OTEL_EXPORTER_OTLP_ENDPOINT")
 
 
 def test_attributes_are_those_that_all_requests_have() -> None:

@@ -1,6 +1,7 @@
 """The command ``tasks``: what it shows of a store, and what it changes, for people and scripts."""
 
 import asyncio
+import dataclasses
 import io
 import json
 import re
@@ -94,6 +95,7 @@ def test_passwords_in_urls_are_hidden(width):
         priority=0, lane=None, key=None, attempt_count=5, lost_count=0, owner="", is_cancelled=False, error=f"Traceback (most recent call last):\n{text}\n",
         saved=text.encode(),
     )  # fmt: skip
+    row = dataclasses.replace(row, body=json.dumps([[f'"{text}?key=letmein"'], {}]).encode())
     ends = [
         EndedRow(
             number=number, id="e", queue="default", name="pay", version=1, end="done", attempt_count=0,
@@ -108,6 +110,35 @@ def test_passwords_in_urls_are_hidden(width):
     assert (out.getvalue().count("letmein"), out.getvalue().count("***@bank")) == (0, 4)
     assert "https://***@bank.example/pay" in fields["tasks"][0]["error"]
     assert "https://***@bank.example/pay" in fields["ended"][1]["error"]
+    assert "letmein" not in json.dumps(fields)
+    assert [['"ConnectionError: no answer from https://***@bank.example/pay?key=***"'], {}] == json.loads(
+        fields["tasks"][0]["body"]
+    )
+
+
+@pytest.mark.parametrize("repair", ["--requeue-dead", "--cancel-all --state dead"])
+def test_dry_run_shows_no_passwords_and_tells_the_count(path, repair):
+    """Examples of a dry run are shown as lists are; in JSON it has the number of the tasks that it would change."""
+
+    async def fail():
+        store = SQLiteStore(path)
+        await store.open(SystemClock())
+        await store.put([NewTask(id="secret", name="pay")])
+        await store.join("a", 60_000_000)
+        tasks = (await store.claim(Claim(owner="a", count=9))).tasks
+        [ref] = [task.ref for task in tasks if task.id == "secret"]
+        error = "OSError: https://ann:letmein@bank.example/pay?api_key=letmein timed out"
+        await store.finish([TaskOutcome(ref, End.DEAD, error=error)])
+        await store.aclose()
+
+    asyncio.run(fail())
+    status, out, err = run(path, *repair.split(), "--error", "OSError", "--dry-run", "--json")
+    verb = repair[2:].partition("-")[0]
+    assert (0, {"tasks": 1, "dry_run": True}) == (status, json.loads(out)[verb])
+    assert "https://***@bank.example/pay?api_key=*** timed out" in err
+    assert "letmein" not in out + err
+    _, out, _ = run(path, *repair.split(), "--error", "OSError", "--json")
+    assert {"tasks": 1, "dry_run": False} == json.loads(out)[verb]
 
 
 @pytest.mark.parametrize("width", [80, 200])

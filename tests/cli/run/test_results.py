@@ -70,11 +70,12 @@ def test_a_line_that_started_has_times():
         (ValueError("bad"), "ValueError: bad"),
         (KeyError(), "KeyError"),
         (UnprintableError(), "UnprintableError: <unprintable: RuntimeError>"),
+        (OSError("no https://ann:letmein@host/"), "OSError: no https://***@host/"),
         ("was late", "was late"),
     ],
 )
 def test_row_names_any_error(error: BaseException | str, text: str) -> None:
-    """An error is written as type and message, or as our text; a line that never started has no lateness."""
+    """An error is written as type and message, without secrets of URLs, or as our text; a line that never started has no lateness."""
     expected = {"line": 3, "state": "failed", "lateness": None, "error": text}
     assert expected == json.loads(result_row(3, "failed", None, error=error))
 
