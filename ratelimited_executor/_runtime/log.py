@@ -5,8 +5,6 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any, Final
 
-from ratelimited_executor._core.urls import masked_text
-
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -23,6 +21,8 @@ class Masked:
         self._value = value
 
     def __repr__(self) -> str:
+        from ratelimited_executor._core.urls import masked_text  # noqa: PLC0415  # few programs log one
+
         return masked_text(repr(self._value))
 
 

@@ -67,7 +67,8 @@ class Requeueing:
         if self.is_closed:
             left = "" if self.total is None else f": {count_text(self.total - self.count)} are left dead letters"
             return f"ready, then the process closed the store{left}"
-        return "ready" + (f", then: {self.problem}" if self.problem else ", then stopped" if self.is_stopping else "")
+        is_stopped = self.is_stopping and self.count != self.total  # else there was nothing left to stop
+        return "ready" + (f", then: {self.problem}" if self.problem else ", then stopped" if is_stopped else "")
 
     def stop(self) -> None:
         """End it after the running step."""

@@ -204,7 +204,7 @@ class Stores:
     def stop_requeueing(self, name: str) -> Requeueing:
         """Stop what :meth:`requeue_all` has begun in a store, after its running step."""
         running = self._requeueing.get(name)
-        if running is None or not running.is_running:
+        if running is None or not running.is_running or running.is_stopping:
             raise PageError(409, "Nothing is being requeued any more.")
         running.stop()
         return running

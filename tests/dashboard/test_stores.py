@@ -143,12 +143,25 @@ async def test_requeueing_of_many_can_be_stopped(web, slow):
     await post(web, error=KIND)
     assert (await post(web, stop="1", process="another process")).status_code == 409
     assert (await post(web, stop="1")).status_code == 303
+    assert (await post(web, stop="1")).status_code == 409
     page = await web.get("/store?name=shop")
     assert "NoMoneyError, stopping." in text_of(page)
     await asyncio.sleep(10)
     assert 3 == len(await slow.rows(DurableState.DEAD))
     assert f"2 of 4 tasks with {KIND}: dead → ready, then stopped" in text_of(await web.get("/store?name=shop"))
     assert (await post(web, stop="1")).status_code == 409
+
+
+async def test_requeueing_that_was_stopped_in_its_last_step_is_done(web, slow):
+    """If no task is left when it is stopped, the change tells that all are ready, and nothing of a stop."""
+    await post(web, error=KIND)
+    while len(await slow.rows(DurableState.DEAD)) > 2:
+        await asyncio.sleep(0.1)
+    await post(web, stop="1")
+    await asyncio.sleep(10)
+    text = text_of(await web.get("/store?name=shop"))
+    assert f"4 tasks with {KIND}: dead → ready" in text
+    assert "then stopped" not in text
 
 
 async def test_requeueing_tells_why_it_has_ended_too_early(web, slow, monkeypatch):

@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import threading
 import time
 import uuid
 from contextlib import asynccontextmanager, contextmanager
@@ -29,6 +30,7 @@ from ratelimited_executor.load.tally import BoundedHistogram, RequestTally
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator, Sequence
+    from urllib.parse import SplitResult
 
     from ratelimited_executor.cli.bench.open_load import Live
     from ratelimited_executor.load.recording import LoadRecorder
@@ -42,7 +44,10 @@ _VARIABLES: Final = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_METRICS_
 _PREFIX: Final = "ratelimited_executor.bench"
 _PERIOD_SECONDS: Final = 10.0  # between two exports, unless OTEL_METRIC_EXPORT_INTERVAL says otherwise
 _END_SECONDS: Final = 4.0  # for the last export, after which the command ends
-_TIMEOUT_SECONDS: Final = 3.0  # for any, unless OTEL_EXPORTER_OTLP_TIMEOUT says otherwise; its retries included
+_TIMEOUT_SECONDS: Final = (
+    3.0  # for any, its retries included, unless one of these variables has less than the time at the end
+)
+_TIMEOUT_VARIABLES: Final = ("OTEL_EXPORTER_OTLP_METRICS_TIMEOUT", "OTEL_EXPORTER_OTLP_TIMEOUT")
 # The bounds that the semantic conventions advise, as the service itself has them.
 _HTTP_BOUNDS: Final = (0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0)
 
@@ -253,14 +258,14 @@ class _HttpSender:
         ):
             own["service.name"] = "ratelimited-executor-bench"
         self._resource = Resource.create(own)
-        timeout = None if "OTEL_EXPORTER_OTLP_TIMEOUT" in os.environ else _TIMEOUT_SECONDS
-        self._exporter = metric_exporter.OTLPMetricExporter(endpoint=endpoint, timeout=timeout)
+        self._exporter = metric_exporter.OTLPMetricExporter(endpoint=endpoint, timeout=_timeout_of_environment())
+        self._sending = threading.Lock()  # one that was given up goes on in its thread
 
     def send(self, metrics: Sequence[Any]) -> str:
         export = self._export
         scope = export.ScopeMetrics(self._scope, metrics, "")
         data = export.MetricsData([export.ResourceMetrics(self._resource, [scope], "")])
-        with _log_of("opentelemetry") as told:
+        with self._sending, _log_of("opentelemetry") as told:
             try:
                 result = self._exporter.export(data)
             except Exception as error:  # noqa: BLE001  # whatever it is, the load goes on
@@ -286,7 +291,7 @@ def sender_to(url: str) -> OtlpSender:
             raise CommandError(f"--otlp {BY_ENVIRONMENT} needs {_VARIABLES[0]}, the URL of the endpoint: it is not set")
     else:
         parts = urlsplit(url)
-        if parts.scheme not in ("http", "https") or not parts.hostname:
+        if parts.scheme not in ("http", "https") or not parts.hostname or not _has_port(parts):
             raise CommandError(
                 f"--otlp must be a URL such as http://localhost:4318, or {BY_ENVIRONMENT}, got {masked(url)!r}"
             )
@@ -295,6 +300,24 @@ def sender_to(url: str) -> OtlpSender:
         return _HttpSender(endpoint)
     except ModuleNotFoundError as error:
         raise CommandError("--otlp needs the exporter: pip install 'ratelimited-executor[otlp]'") from error
+
+
+def _has_port(parts: SplitResult) -> bool:
+    """Return False if the port of a URL is not one."""
+    try:
+        return parts.port is None or parts.port > 0
+    except ValueError:
+        return False
+
+
+def _timeout_of_environment() -> float:
+    """Return the seconds for an export: a longer one would hold up the end of the command."""
+    for name in _TIMEOUT_VARIABLES:
+        try:
+            return min(float(os.environ.get(name, "")), _END_SECONDS)
+        except ValueError:  # as of the exporter, which takes its default then
+            continue
+    return _TIMEOUT_SECONDS
 
 
 def period_of_environment() -> float:

@@ -26,9 +26,11 @@ from tests.cli.bench.test_bench import bench
 service_pb2 = pytest.importorskip(
     "opentelemetry.proto.collector.metrics.v1.metrics_service_pb2", reason="the extra otlp is not installed"
 )
-pytest.importorskip("opentelemetry.exporter.otlp.proto.http", reason="the extra otlp is not installed")
+metric_exporter = pytest.importorskip(
+    "opentelemetry.exporter.otlp.proto.http.metric_exporter", reason="the extra otlp is not installed"
+)
 
-from ratelimited_executor.cli.bench.otlp import attributes_of  # noqa: E402  # needs the extra
+from ratelimited_executor.cli.bench.otlp import attributes_of, sender_to  # noqa: E402  # need the extra
 
 pytestmark = pytest.mark.real_time("processes and sockets have no virtual time")
 
@@ -270,7 +272,7 @@ def test_endpoint_that_is_away_is_told_at_the_end(place, service, status, told) 
 
 def test_url_that_is_none_is_refused() -> None:
     """A value of --otlp that is no URL is refused before anything is sent, without its password."""
-    for url in ("localhost:4318", "redis://ann:letmein@host"):
+    for url in ("localhost:4318", "redis://ann:letmein@host", "http://ann:letmein@host:port/", "http://host:70000"):
         result = bench("http://localhost:1/", "--rate", "1", "--otlp", url)
         assert_refused(result, "--otlp must be a URL such as http://localhost:4318, or env")
         assert "letmein" not in result.output
@@ -282,6 +284,33 @@ def test_environment_without_an_endpoint_is_refused(monkeypatch) -> None:
         monkeypatch.delenv(name, raising=False)
     result = bench("http://localhost:1/", "--rate", "1", "--otlp", "env")
     assert_refused(result, "--otlp env needs OTEL_EXPORTER_OTLP_ENDPOINT")
+
+
+@pytest.mark.parametrize(
+    ("variables", "seconds"),
+    [
+        ({}, 3),
+        ({"OTEL_EXPORTER_OTLP_TIMEOUT": "1.5"}, 1.5),
+        ({"OTEL_EXPORTER_OTLP_TIMEOUT": "20"}, 4),
+        ({"OTEL_EXPORTER_OTLP_TIMEOUT": "2", "OTEL_EXPORTER_OTLP_METRICS_TIMEOUT": "20"}, 4),
+        ({"OTEL_EXPORTER_OTLP_TIMEOUT": "soon"}, 3),
+    ],
+)
+def test_timeout_of_the_environment_holds_up_no_end(monkeypatch, variables, seconds) -> None:
+    """An export takes as long as the environment allows, but never longer than the time at the end of a load."""
+    for name in ("OTEL_EXPORTER_OTLP_TIMEOUT", "OTEL_EXPORTER_OTLP_METRICS_TIMEOUT"):
+        monkeypatch.delenv(name, raising=False)
+    for name, text in variables.items():
+        monkeypatch.setenv(name, text)
+    timeouts = []
+    exporter = metric_exporter.OTLPMetricExporter
+    monkeypatch.setattr(
+        metric_exporter,
+        "OTLPMetricExporter",
+        lambda **options: timeouts.append(options["timeout"]) or exporter(**options),
+    )
+    sender_to("http://localhost:1").close()
+    assert [seconds] == timeouts
 
 
 def test_attributes_are_those_that_all_requests_have() -> None:
