@@ -55,7 +55,7 @@ class Churn:
         if isinstance(joins, Recorded) and joins.scale > 1 and joins.has_keys:
             raise ValueError(
                 f"scale must be at most 1 for keys that join, since a key that is there cannot join again, got {joins.scale!r}: "
-                "leave out key, so that numbers join, or keys under other names to the recording"
+                "leave out key, so that numbers join, or add keys under other names to the recording"
             )
         self._loop = loop
         self.population: Final = population
