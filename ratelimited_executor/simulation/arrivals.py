@@ -160,7 +160,7 @@ class Recorded:
     Args:
         recording: the recording.
         speed: the factor by which the times of arrival are compressed, > 0: at 2, the recording takes half the time. The
-            durations stay as they were.
+            durations of jobs stay as they were; the lives of keys that join are compressed as well.
         every: seconds, a timedelta or a str such as ``"1d"`` after which the recording is repeated; None to play it
             once.
         scale: how much of the traffic arrives, > 0: at 2 each recorded job arrives twice, the second time within a minute
@@ -173,6 +173,7 @@ class Recorded:
         factor = number_of("speed", speed)
         if factor <= 0:
             raise ValueError(f"speed must be > 0, got {speed!r}")
+        self._speed, self._scale = factor, number_of("scale", scale)
         self._times = [time / factor for time in recording.times]
         self._keys = recording.keys
         self._durations = recording.durations
@@ -182,8 +183,8 @@ class Recorded:
                 f"every must be longer than the recording, which lasts {self._times[-1]:.6g} s, got {every!r}: "
                 "give a larger speed="
             )
-        if scale != 1:
-            self._scale(number_of("scale", scale))
+        if self._scale != 1:
+            self._repeat_arrivals(self._scale)
         check_most(
             "every: the rate of a recording that is played again",
             len(self._times) / self._every,
@@ -205,6 +206,16 @@ class Recorded:
         return self._values_between(self._keys, begin, end)
 
     @property
+    def scale(self) -> float:
+        """How much of the traffic arrives."""
+        return self._scale
+
+    @property
+    def has_keys(self) -> bool:
+        """True if the recording has the key of each arrival."""
+        return self._keys is not None
+
+    @property
     def has_durations(self) -> bool:
         """True if the recording has the duration of each arrival."""
         return self._durations is not None
@@ -218,10 +229,15 @@ class Recorded:
         """Return the recorded durations in seconds; None if they were not read."""
         return self._values_between(self._durations, begin, end)
 
+    def lives_between(self, begin: float, end: float) -> Sequence[float] | None:
+        """Return the seconds that keys which join in [begin, end) stay: the recorded durations, compressed as the times are."""
+        found = self.durations_between(begin, end)
+        return None if found is None else [seconds / self._speed for seconds in found]
+
     def __repr__(self) -> str:
         return f"<Recorded {len(self._times)} arrivals in {self._times[-1]:g} s, every {self._every:g} s>"
 
-    def _scale(self, scale: float) -> None:
+    def _repeat_arrivals(self, scale: float) -> None:
         """Repeat each arrival, or leave it out."""
         if scale <= 0:
             raise ValueError(f"scale must be > 0, got {scale!r}")

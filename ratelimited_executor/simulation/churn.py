@@ -11,6 +11,7 @@ from itertools import count, repeat
 from typing import TYPE_CHECKING, Any, Final
 
 from ratelimited_executor.simulation.arrivals import Recorded
+from ratelimited_executor.simulation.distributions import remaining_life
 from ratelimited_executor.simulation.feeds import CHUNK_SECONDS
 
 if TYPE_CHECKING:
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Churn"]
 
+_SAME_MOMENT: Final = 1e-6  # seconds: sums and differences of times since the epoch are rounded by less
+
 
 class Churn:
     """Lets keys join a population, and leave it.
@@ -31,12 +34,12 @@ class Churn:
         loop: the event loop of the simulation.
         population: the population.
         joins: when keys join; None for never. The keys are those of a recording, or the next unused numbers.
-        lifetime: how long a key stays: those that are there at the start as well, from then on. None for the durations of a
-            recording, if it has any, or else for ever.
-        streams: random numbers for the times and for the lifetimes.
+        lifetime: how long a key stays; those that are there at the start joined before, and stay for what remains of it. None
+            for the durations of a recording, at its speed, if it has any, or else for ever.
+        streams: random numbers for the times, for the lifetimes, and for what remains of them at the start.
 
     Raises:
-        ValueError: if a lifetime is given beside that of a recording.
+        ValueError: if a lifetime is given beside that of a recording; if each key of a recording is to join more than once.
     """
 
     def __init__(
@@ -45,21 +48,30 @@ class Churn:
         population: Population,
         joins: Arrivals | None,
         lifetime: Distribution | None,
-        streams: tuple[Random, Random],
+        streams: tuple[Random, Random, Random],
     ) -> None:
         if lifetime is not None and isinstance(joins, Recorded) and joins.has_durations:
             raise ValueError("lifetime must not be given beside a recording with durations, which are the lifetimes")
+        if isinstance(joins, Recorded) and joins.scale > 1 and joins.has_keys:
+            raise ValueError(
+                f"scale must be at most 1 for keys that join, since a key that is there cannot join again, got {joins.scale!r}: "
+                "leave out key, so that numbers join, or add keys under other names to the recording"
+            )
         self._loop = loop
         self.population: Final = population
         self._joins = joins
         self._lifetime = lifetime
-        self._when, self._chance = streams
+        self._when, self._chance, self._remaining = streams
         self._unused = count(len(population))
+        self._ends: dict[Key, float] = {}  # when keys that are there will leave
+        population.on_leave(lambda key: self._ends.pop(key, None))
 
     def begin(self) -> None:
         """Let keys join and leave from now on."""
-        for key in self.population:
-            self._let_leave(key, self._draw())
+        if self._lifetime is not None:
+            remaining = remaining_life(self._lifetime)
+            for key in self.population:
+                self._let_leave(key, remaining(self._remaining))
         if self._joins is not None:
             self._loop.call_soon(self._let_join)
 
@@ -70,7 +82,7 @@ class Churn:
         end = begin + CHUNK_SECONDS
         times = joins.between(begin, end, self._when)
         keys = joins.keys_between(begin, end) if times else None
-        lives = joins.durations_between(begin, end) if isinstance(joins, Recorded) else None
+        lives = joins.lives_between(begin, end) if isinstance(joins, Recorded) else None
         for time, key, seconds in zip(times, keys or repeat(None), lives or repeat(None), strict=False):
             self._loop.push(time, self._join, (key, seconds))
         if end < joins.end:
@@ -81,7 +93,10 @@ class Churn:
         population = self.population
         if key is None:
             key = next(number for number in self._unused if number not in population)
-        population.join(key, self._loop.time())
+        now = self._loop.time()
+        if (end := self._ends.get(key, math.inf)) <= now + _SAME_MOMENT:  # one life of it begins where another ends
+            self._leave((key, end))
+        population.join(key, now)
         self._let_leave(key, self._draw() if seconds is None else seconds)
 
     def _draw(self) -> float:
@@ -89,7 +104,10 @@ class Churn:
 
     def _let_leave(self, key: Key, seconds: float) -> None:
         if seconds < math.inf:
-            self._loop.push(self._loop.time() + seconds, self._leave, key)
+            end = self._ends[key] = self._loop.time() + seconds
+            self._loop.push(end, self._leave, (key, end))
 
-    def _leave(self, key: Key) -> None:
-        self.population.leave(key, self._loop.time())
+    def _leave(self, leaving: tuple[Key, float]) -> None:
+        key, end = leaving
+        if self._ends.get(key) == end:  # else it has left before, and may have joined again
+            self.population.leave(key, self._loop.time())

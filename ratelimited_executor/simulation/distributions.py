@@ -7,13 +7,19 @@ Log-normal. With z = 1.2816 the 90th percentile of the standard normal distribut
 and ``exp(mu + z sigma)``, so that ``ln(p90 / mean) = z sigma - sigma^2 / 2``: a quadratic in sigma, whose smaller root,
 ``z - sqrt(z^2 - 2 ln(p90 / mean))``, is the less skewed of the two. It exists for p90 / mean up to ``exp(z^2 / 2)`` = 2.273.
 Any distribution of values >= 0 has a p90 of at most 10 times its mean: a tenth of the values are p90 or more (Markov).
+
+Remaining life. Of lives that began long ago, one that is met at an instant is long rather than short, in proportion to its
+length, and the instant is uniform within it (D. R. Cox, Renewal Theory, Methuen 1962, chapter 5). To pick one in proportion to
+its length, the quantiles are cut at 1/2, 3/4, 7/8 and so on; a piece is drawn by its width times its largest value, and a
+value of it is accepted with the ratio to the largest. Any distribution with quantiles will do, and most values are accepted:
+of exponential ones, 1 / (2 ln 2) = 72 %.
 """
 
 from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from statistics import NormalDist, _normal_dist_inv_cdf  # type: ignore[attr-defined]  # what inv_cdf() calls
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
@@ -22,17 +28,18 @@ from ratelimited_executor._kernel.choice import used_there
 
 if TYPE_CHECKING:
     import random
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from ratelimited_executor._core.durations import DurationLike
 
-__all__ = ["Constant", "Distribution", "Exponential", "LogNormal", "Percentiles", "Sample"]
+__all__ = ["Constant", "Distribution", "Exponential", "LogNormal", "Percentiles", "Sample", "remaining_life"]
 
 used_there(_normal_dist_inv_cdf)
 _STANDARD: Final = NormalDist().inv_cdf
 _Z90: Final = _STANDARD(0.9)
 _LOG_NORMAL_RATIO_MAX: Final = math.exp(_Z90**2 / 2)
 _MARKOV_RATIO_MAX: Final = 10.0
+_HALVINGS: Final = 53  # of the unit interval, until what is left of it is the last float below 1
 
 
 class Distribution(Protocol):
@@ -264,6 +271,24 @@ class Sample:
 
     def __repr__(self) -> str:
         return f"<Sample of {len(self._values)} values, mean {self.mean:g} s>"
+
+
+def remaining_life(lives: Distribution) -> Callable[[random.Random], float]:
+    """Return a function that draws how long a life still lasts, in seconds, which is met at an instant far from its beginning."""
+    parts = [1 - 0.5**count for count in range(_HALVINGS + 1)]
+    pieces = [(begin, end - begin, lives.quantile(end)) for begin, end in pairwise(parts)]
+    weights = list(accumulate(width * largest for _, width, largest in pieces))
+    if not weights[-1]:
+        return lambda chance: 0.0  # noqa: ARG005  # all lives are 0
+
+    def draw(chance: random.Random) -> float:
+        while True:
+            begin, width, largest = chance.choices(pieces, cum_weights=weights)[0]
+            life = lives.quantile(begin + width * chance.random())
+            if largest * chance.random() < life:
+                return life * chance.random()
+
+    return draw
 
 
 def _number(name: str, value: Any) -> float:

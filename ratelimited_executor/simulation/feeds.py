@@ -48,7 +48,8 @@ class Feed:
             raise ValueError(NOT_RECORDED)
         if isinstance(job, Job) and job.is_recorded and isinstance(arrivals, Recorded) and not arrivals.is_ended:
             raise ValueError(
-                f"duration of {job.name} must be finite, and in the recording there is none where it has no end"
+                f"duration of {job.name} must be finite, and in the recording there is none where it has no end: remove what "
+                "has not ended from the recording, or give another column"
             )
         self.arrivals: Final = arrivals
         self.job: Final = job

@@ -98,6 +98,8 @@ class ParquetTable:
         types, kind, decode = self._arrow.types, column.type, _same
         if types.is_dictionary(kind):
             kind, decode = kind.value_type, _decoded
+        if argument == "key" and types.is_temporal(kind):  # of Python's types, none has nanoseconds
+            return lambda values: [_text_of(each) for each in decode(values).cast(self._arrow.string()).to_pylist()]
         if argument == "key" and not types.is_nested(kind):
             return lambda values: [_text_of(each) for each in decode(values).to_pylist()]
         is_number = types.is_integer(kind) or types.is_floating(kind) or types.is_decimal(kind)

@@ -191,8 +191,8 @@ class Population(PopulationFields):
             raise ValueError(f"population {self.name} has keys that never change: give it joins= or lifetime=")
         if key in self.members:
             raise ValueError(
-                f"joins of the population {self.name} must be of keys that are not there, got {key!r}, which has not left: "
-                "let it leave first, or leave out that it joins again"
+                f"joins of the population {self.name} must be of keys that are not there, got {key!r} at {now:.6g} s, which has "
+                "not left: let it leave first, or leave out that it joins again"
             )
         check_most(f"keys of the population {self.name}", len(self.members) + 1, KEYS_MAX, "keys")
         self._add(key, now)

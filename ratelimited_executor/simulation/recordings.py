@@ -213,7 +213,8 @@ def read_parquet(
         path: the file; one file, not a directory of them.
         time: the column of arrival times: timestamps of any unit or dates, in UTC if they have no time zone; or numbers or
             texts as for :func:`read_csv`.
-        key: the column of keys, such as clients, of which the text is taken; None for none.
+        key: the column of keys, such as clients, of which the text is taken, that of a duration being its number of units;
+            None for none.
         duration: the column of durations: of the type duration, or numbers or texts, in seconds; None for none.
         end: the column of the times at which they had ended, as for :func:`read_csv`, of the types of ``time``.
         time_format: the format of times that are texts, as for :func:`read_csv`.
@@ -315,7 +316,7 @@ class _Tally:
     Attributes:
         path: the path of the file, for the message.
         expected: the expected form of a line.
-        unit: what the file consists of: lines or rows.
+        unit: what the file consists of: lines of a text, which may be blank, or rows, which never are.
         skipped: the number of unreadable lines.
         first: the number and the text of the first one.
     """
@@ -327,8 +328,8 @@ class _Tally:
     first: tuple[int, str] = field(default=(0, ""))
 
     def skip(self, number: int, line: str) -> None:
-        """Count a line, unless it is blank."""
-        if not line.strip(", \t\r\n"):
+        """Count a line or a row, unless it is a blank line."""
+        if self.unit == "line" and not line.strip(", \t\r\n"):
             return
         if not self.skipped:
             self.first = number, line.rstrip("\r\n")[:_SHOWN_CHARACTERS]

@@ -241,15 +241,17 @@ class Simulation:
             group: the group of a key.
             joins: when keys join, such as ``Poisson(5 / 86400)``; None for never. The keys are those of a :class:`Recorded`, or
                 else the next unused numbers.
-            lifetime: how long a key stays, from the start or from when it joins; None for ever, or for the durations of a
-                recording that has any.
+            lifetime: how long a key stays from when it joins, those that are there at the start having joined before; None for
+                ever, or for the durations of a recording that has any.
         """
         is_changing = joins is not None or lifetime is not None
         made = Population(name, keys, period=period, weight=weight, group=group, is_changing=is_changing)
         if is_changing:
             lives = None if lifetime is None else distribution_of("lifetime", lifetime)
-            streams = self.stream(f"joins of {name}"), self.stream(f"lives of {name}")
-            Churn(self.loop, made, self._starting(joins), lives, streams).begin()
+            joining, living, remaining = (
+                self.stream(f"{what} of {name}") for what in ("joins", "lives", "remaining lives")
+            )
+            Churn(self.loop, made, self._starting(joins), lives, (joining, living, remaining)).begin()
         source = self._add_source("population", name, made, ("sync_interval", "sync_delay", "time_since_last_sync"))
         made.add_interval = source.meters["sync_interval"].add
         return made

@@ -163,6 +163,8 @@ class TomlScenario(Scenario):
         for key in made.jobs:
             with self._placed(f"[jobs.{key}]"):
                 _check_time_passes(key, table["jobs"], made.jobs)
+                if then := table["jobs"][key].get("then"):
+                    _check_cost(made.jobs[then["job"]], then["executor"], table["executors"][then["executor"]])
         for number, options in enumerate(table["arrivals"], start=1):
             with self._placed(f"[[arrivals]] number {number}"):
                 self._begin(made, number, options)
@@ -273,8 +275,7 @@ class TomlScenario(Scenario):
             terms["key"] = _itself
         if "expires" in options:
             terms["expires"] = _seconds("expires", options["expires"])
-        if job.cost is not None:
-            _check_cost(job, options["executor"], self._table["executors"][options["executor"]])
+        _check_cost(job, options["executor"], self._table["executors"][options["executor"]])
         kind = next(kind for kind in KINDS if kind in options)
         if job.is_recorded and kind != "log":
             raise ValueError(NOT_RECORDED)
@@ -309,9 +310,10 @@ class TomlScenario(Scenario):
                 scale = _scale(options)
                 return Daily({_hour(text): float(Rate.of(rate)) * scale for text, rate in options["daily"].items()})
         recording = self._recording(options)
-        if job.is_recorded and recording.durations is not None:
+        arrivals = _replayed(recording, options)
+        if job.is_recorded and recording.durations is not None and arrivals.is_ended:  # else, the feed refuses it
             check_most("duration", max(recording.durations), SECONDS_MAX, "s")
-        return _replayed(recording, options)
+        return arrivals
 
     def _recording(self, options: dict[str, Any]) -> Recording:
         """Read the file that arrivals, or keys that join, are recorded in."""

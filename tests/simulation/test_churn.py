@@ -1,8 +1,10 @@
 """Keys join and leave, by chance or as recorded, at the same times for every configuration."""
 
+import math
 import sqlite3
 from contextlib import closing
 from dataclasses import dataclass
+from itertools import pairwise
 
 import pytest
 
@@ -69,14 +71,27 @@ def test_keys_join_at_the_times_of_arrivals():
 
 
 def test_keys_leave_after_their_lifetime():
-    """Those that are there at the start stay a lifetime from then on, and the others one from when they joined."""
-    scenario = Changing(joins=Regular(1 / 7200), keys=1, lifetime="3h")
+    """Those that join stay a lifetime from then on."""
+    scenario = Changing(joins=Regular(1 / 7200), lifetime="3h")
     found = population_of(scenario, days=0.25)
     assert [
-        (0.0, "joined", 1), (7200.0, "joined", 2), (10_800.0, "left", 0), (10_800.0, "left", 1),
-        (14_400.0, "joined", 3), (18_000.0, "left", 2), (21_600.0, "joined", 4),
+        (0.0, "joined", 0), (7200.0, "joined", 1), (10_800.0, "left", 0),
+        (14_400.0, "joined", 2), (18_000.0, "left", 1), (21_600.0, "joined", 3),
     ] == scenario.events  # fmt: skip
-    assert (2, 4, 3, 3) == (found.keys, found.joined, found.left, found.left_unserved)
+    assert (2, 4, 2, 2) == (found.keys, found.joined, found.left, found.left_unserved)
+
+
+def test_keys_that_are_there_leave_as_in_equilibrium():
+    """With 100 joins an hour and lifetimes of 10 h, some 100 of the first 1000 keys leave each hour, and 1000 stay."""
+    scenario = Changing(joins=Regular(100 / 3600), keys=1000, lifetime="10h")
+    population_of(scenario, days=0.5)
+    first = [when for when, what, key in scenario.events if what == "left" and key < 1000]
+    assert 1000 == len(first)
+    assert all(abs(sum(when < hour * 3600 for when in first) - 100 * hour) < 50 for hour in range(1, 11))
+    later = [key for _, what, key in scenario.events if what == "joined"]
+    alone = Changing(joins=Regular(100 / 3600), lifetime="10h")
+    population_of(alone, days=0.5)
+    assert [key - 1000 for key in later] == [key for _, what, key in alone.events if what == "joined"]
 
 
 def test_number_of_keys_is_that_of_the_rate_and_the_lifetime():
@@ -108,6 +123,60 @@ def test_recorded_keys_join_and_leave_when_they_did(tmp_path):
     assert (2, 4, 2) == (found.keys, found.joined, found.left)
 
 
+@pytest.mark.parametrize("speed", [1, 7])
+@pytest.mark.parametrize("ends", [(0, 60, 120), (0, 30, 60), (0, 61, 121), (0, 0.1, 0.3), (10.7, 20.4, 20.4, 1e5 / 3)])
+def test_key_joins_again_when_it_leaves(tmp_path, ends, speed):
+    """Where a life of a key begins at the end of another, it leaves first, wherever in a minute and however rounded."""
+    spans = [*pairwise(ends), (ends[-1], "")]
+    path = tmp_path / "a.csv"
+    recorded(path, "0,bob,", *(f"{begin},ann,{end}" for begin, end in spans))
+    recording = read_recording(path, time="joined", key="account", end="left")
+    scenario = Changing(joins=Recorded(recording, speed=speed))
+    found = population_of(scenario)
+    assert (2, 1 + len(spans), len(spans) - 1) == (found.keys, found.joined, found.left)
+    of_ann = [(when, what) for when, what, key in scenario.events if key == "ann"]
+    assert ["joined", *["left", "joined"] * (len(spans) - 1)] == [what for _, what in of_ann]
+    assert [ends[0], *(end for end in ends[1:] for _ in range(2))] == pytest.approx([at * speed for at, _ in of_ann])
+
+
+def test_speed_of_a_recording_compresses_lives(tmp_path):
+    """At ten times the speed as many keys are there at a time as in the recording."""
+    recording = read_recording(life_of_two(tmp_path), time="joined", key="account", end="left")
+    scenario = Changing(joins=Recorded(recording, speed=10))
+    population_of(scenario)
+    assert [(0, "joined", "ann"), (10, "joined", "bob"), (20, "left", "ann"), (30, "left", "bob")] == scenario.events
+
+
+def life_of_two(folder):
+    recorded(folder / "two.csv", "0,ann,200", "100,bob,300")
+    return folder / "two.csv"
+
+
+def test_more_keys_than_were_recorded_are_numbers(tmp_path):
+    """A key cannot join twice, so a scale above 1 needs a recording without keys; a part of the keys may join."""
+    recording = read_recording(life_of_two(tmp_path), time="joined", key="account", end="left")
+    with pytest.raises(ValueError, match=r"scale must be at most 1 for keys that join, .* got 2.0: leave out key"):
+        population_of(Changing(joins=Recorded(recording, scale=2)))
+    assert population_of(Changing(joins=Recorded(recording, scale=0.9))).joined < 3
+    numbers = read_recording(life_of_two(tmp_path), time="joined", end="left")
+    found = population_of(Changing(joins=Recorded(numbers, scale=2)))
+    assert (4, 4) == (found.joined, found.left)
+
+
+def test_key_may_be_let_leave_before_its_time():
+    """Your own code may let a key leave before its life ends, which ends it."""
+
+    class Leaving(Changing):
+        def setup(self, sim):
+            super().setup(sim)
+            sim.every(86_400, lambda: self.accounts.leave(0, sim.now), first=60)
+
+    scenario = Leaving(joins=Regular(1 / 43_200), lifetime="3h")
+    found = population_of(scenario, days=0.4)
+    assert [(0.0, "joined", 0), (60.0, "left", 0)] == scenario.events
+    assert (0, 1) == (found.keys, found.left)
+
+
 def test_recording_without_ends_takes_lifetimes():
     """Where a recording has no durations, a lifetime is drawn; where it has, another one is refused."""
     times = read_times([0, 10, 20])
@@ -126,7 +195,7 @@ def read_times(times, durations=None):
 def test_key_that_is_there_cannot_join(tmp_path):
     """The error names the population and the key."""
     with pytest.raises(
-        ValueError, match="joins of the population accounts must be of keys .* got 'ann', which has not left"
+        ValueError, match="joins of the population accounts must be of keys .* got 'ann' at 1 s, which has not left"
     ):
         population_of(Changing(joins=recorded(tmp_path / "a.csv", "1,ann,", "2,ann,")))
 
@@ -241,11 +310,13 @@ def test_lives_are_written(tmp_path):
     """The table has who joined and left, those who are there last; the level follows the numbers of each step."""
     path = tmp_path / "run.sqlite3"
     simulate(Changing(joins=Regular(1 / 7200), keys=1, lifetime="3h"), days=0.25, database=path)
-    assert [(0, None, 10_800.0, 0), (1, 0.0, 10_800.0, 0), (2, 7200.0, 18_000.0, 0), (3, 14_400.0, None, 0)] == rows(
-        path, "SELECT key, joined, left, syncs FROM life"
-    )[:4]
+    first, *others = rows(path, "SELECT key, joined, left, syncs FROM life")
+    assert (0, None, 0) == (*first[:2], first[3])
+    assert 0 < first[2] < 10_800
+    assert [(1, 0.0, 10_800.0, 0), (2, 7200.0, 18_000.0, 0), (3, 14_400.0, None, 0)] == others[:3]
     levels = rows(path, "SELECT time, value FROM gauge WHERE metric = 'keys_alive' ORDER BY time")
-    assert [(60, 2), (7200, 3), (10_800, 1), (14_400, 2), (18_000, 1), (21_600, 2)] == levels
+    minute = 60 * math.ceil(first[2] / 60)
+    assert [(60, 2), (7200, 3), (minute, 2), (10_800, 1), (14_400, 2), (18_000, 1), (21_600, 2)] == levels
     assert [(3,), (3,)] == rows(path, "SELECT sum(value) FROM counter WHERE metric LIKE 'keys_left%' GROUP BY metric")
 
 

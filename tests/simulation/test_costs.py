@@ -242,6 +242,22 @@ def test_scenario_file_that_is_refused(tmp_path, old, new, message):
         simulate(load_toml(tmp_path / "ask.toml"), days=1e-9)
 
 
+def test_cost_of_what_follows_is_checked(tmp_path):
+    """A job that follows another costs its executor, which must limit that; it is refused before anything starts."""
+    follow = 'then = {job = "after", executor = "EXECUTOR"}\n[jobs.after]\nduration = 1\ncost = {tokens = 7}\n'
+    text = TOML.replace("[jobs.ask]", "[executors.plain]\n[jobs.ask]").replace(
+        "[[arrivals]]", follow + "[[arrivals]]", 1
+    )
+    (tmp_path / "ask.toml").write_text(text.replace("EXECUTOR", "api"))
+    assert simulate(load_toml(tmp_path / "ask.toml")).summary.jobs_by_kind["after"].wait.count
+    (tmp_path / "ask.toml").write_text(text.replace("EXECUTOR", "plain"))
+    with pytest.raises(
+        ValueError,
+        match=r"ask\.toml: \[jobs\.ask\]: cost of after names 'tokens', which the executor plain does not limit: give",
+    ):
+        simulate(load_toml(tmp_path / "ask.toml"), days=1e-9)
+
+
 def test_cycle_of_a_scenario_file(tmp_path):
     """Jobs of a cycle cost as well, also where the amount is drawn."""
     (tmp_path / "ask.toml").write_text(

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ratelimited_executor.simulation import Constant, Exponential, LogNormal, Percentiles, Sample
+from ratelimited_executor.simulation.distributions import remaining_life
 
 EVERY = [
     Constant(3),
@@ -50,6 +51,26 @@ def test_log_normal_has_the_mean_and_p90_that_it_was_made_from(mean, ratio):
     mu = math.log(found.quantile(0.5))
     assert mean == pytest.approx(math.exp(mu + found.sigma**2 / 2), rel=1e-6)
     assert 0 < found.sigma <= 1.2816  # the smaller root
+
+
+@pytest.mark.parametrize("lives", EVERY, ids=repr)
+def test_remaining_life_is_that_of_the_equilibrium(lives):
+    """P(remaining > t) is E[(X - t)+] / E[X], by Cox, at quantiles of the lives, and the same for the same seed."""
+    draw, chance = remaining_life(lives), random.Random(5)
+    drawn = sorted(draw(chance) for _ in range(40_000))
+    values = [lives.quantile((number + 0.5) / 200_000) for number in range(200_000)]
+    for part in (0.1, 0.5, 0.9, 0.99):
+        time = lives.quantile(part) * 0.75  # between the steps of samples
+        longer = math.fsum(value - time for value in values if value > time) / math.fsum(values)
+        assert longer == pytest.approx(1 - bisect_right(drawn, time) / len(drawn), abs=0.012)
+    assert drawn[0] >= 0
+    again = random.Random(5)
+    assert drawn == sorted(draw(again) for _ in range(40_000))
+
+
+def test_remaining_lives_of_no_length():
+    """Of lives that end as they begin nothing remains."""
+    assert 0 == remaining_life(Constant(0))(random.Random(1))
 
 
 def test_example_of_the_talk_is_refused_with_its_limit():

@@ -2,12 +2,13 @@
 
 import math
 import sqlite3
+from array import array
 from contextlib import closing
 
 import pytest
 
 from ratelimited_executor import Rate
-from ratelimited_executor.simulation import Regular, Scenario, simulate
+from ratelimited_executor.simulation import Recorded, Recording, Regular, Scenario, simulate
 from ratelimited_executor.simulation.levels import GaugeRecord, amount_a_second
 from ratelimited_executor.simulation.shortcut.rules import NoShortcutError, Survey
 from ratelimited_executor.simulation.sweeps import figures_of
@@ -106,7 +107,8 @@ def test_sweeps_have_figures_of_gauges_and_resources():
     class All(Scenario):
         def setup(self, sim):
             api = sim.executor("api", resources={"tokens": "60/min"})
-            users = sim.population("users", 3, period=10, lifetime=30)
+            joins = Recorded(Recording(array("d", [0, 0, 0]), None, None, begin=0, skipped=0))
+            users = sim.population("users", 0, period=10, joins=joins, lifetime=30)
             sim.gauge("users", lambda: len(users))
             sim.arrive(Regular(0.5), api, sim.job("ask", 1, cost={"tokens": 1}))
 

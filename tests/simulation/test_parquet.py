@@ -126,6 +126,28 @@ def test_keys_are_texts(write, arrow):
     assert {"number": ["7", "", "9"], "raw": ["a\N{REPLACEMENT CHARACTER}", "b", ""], "text": ["x", "", ""]} == found
 
 
+@pytest.mark.parametrize(
+    ("kind", "values", "texts"),
+    [
+        ("timestamp[ns]", [1_700_000_000_000_000_001, None], ["2023-11-14 22:13:20.000000001", ""]),
+        ("timestamp[us]", [1_500_000], ["1970-01-01 00:00:01.500000"]),
+        ("time64[ns]", [1], ["00:00:00.000000001"]),
+        ("duration[ns]", [1_700_000_000_000_000_001], ["1700000000000000001"]),
+        ("date32[day]", [1, None], ["1970-01-02", ""]),
+    ],
+)
+def test_times_as_keys_are_texts(write, arrow, kind, values, texts):
+    """A key that is a time is the text that pyarrow writes into a CSV file, to the nanosecond."""
+    from pyarrow import csv as library
+
+    column = arrow.array(values, kind)
+    path = write(at=[1.0] * len(values), who=column)
+    found = read_parquet(path, time="at", key="who").keys
+    assert texts == found
+    library.write_csv(arrow.table({"at": [1.0] * len(values), "who": column}), path.with_suffix(".csv"))
+    assert found == read_csv(path.with_suffix(".csv"), time="at", key="who").keys
+
+
 def test_columns_of_unusual_names(write, arrow):
     """A name with a dot is that of a column, and not of a part of one; one column may serve twice."""
     path = write(**{"a": [{"b": 1}] * 2, "a.b": [5, 6]})
@@ -156,8 +178,8 @@ def test_same_rows_as_in_a_csv_file(arrow, tmp_path_factory, rows):
     library.write_table(arrow.table({"at": times, "took": took, "who": keys}, schema=schema), place / "t.parquet")
     with (place / "t.csv").open("w", newline="") as file:
         write = csv.writer(file)
-        write.writerow(["at", "took", "who"])
-        write.writerows([[at and at.isoformat(), seconds, key] for at, seconds, key in rows])
+        write.writerow(["at", "took", "who", "row"])  # so that no line is blank, as no row of the other one is
+        write.writerows([[at and at.isoformat(), *rest, number] for number, (at, *rest) in enumerate(rows)])
 
     def outcome(path):
         try:
@@ -238,17 +260,26 @@ def test_rows_that_are_refused(write, times, took, message):
 
 
 def test_table_without_arrivals_is_refused(write, arrow):
-    """A table without rows, or whose rows are all empty, has no arrivals."""
-    for values in ([], [None, None]):
-        path = write(at=arrow.array(values, arrow.float64()))
-        assert "path must name a file with arrivals, but it has none: give another file" == refusal(path, time="at")
+    """A table without rows, or whose rows all have no time, has no arrivals."""
+    path = write(at=arrow.array([], arrow.float64()))
+    assert "path must name a file with arrivals, but it has none: give another file" == refusal(path, time="at")
+    path = write(at=arrow.array([None, None], arrow.float64()))
+    assert "got 2 of 2: the first is row 1, ''; expected is a time in column 'at'" in refusal(path, time="at")
 
 
 def test_missing_values_are_counted(write):
-    """Rows without a time or a duration are unreadable, and rows without anything are blank lines."""
+    """Rows without a time or a duration are unreadable, also where nothing else of them is read."""
     path = write(at=[1, None, 3, None], took=[1.0, 1.0, None, None])
     found = read_parquet(path, time="at", duration="took")
-    assert ([0], 2) == (list(found.times), found.skipped)
+    assert ([0], 3) == (list(found.times), found.skipped)
+    assert 2 == read_parquet(path, time="at").skipped
+
+
+def test_many_rows_without_a_time_are_refused(write):
+    """Half of the arrivals is not the load: the error counts the rows whose only column that is read is empty."""
+    path = write(at=[*range(50), *[None] * 50], who=["a"] * 100)
+    assert "got 50 of 100: the first is row 51, ''" in refusal(path, time="at")
+    assert "got 50 of 100: the first is row 51, ',a'" in refusal(path, time="at", key="who")
 
 
 @pytest.mark.parametrize("cut", [slice(4), slice(-30), slice(4, None)])

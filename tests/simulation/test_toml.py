@@ -255,6 +255,18 @@ def test_log_is_played_as_it_was_recorded(play):
     assert [time / 2 for time in recording.times] == pytest.approx([time for _, time, _, _ in fast])
 
 
+def test_job_cannot_last_as_long_as_what_has_not_ended(write, tmp_path):
+    """A recorded job without an end is refused as such, and one that is too long by the limit."""
+    text = HEAD.replace("duration = 2", 'duration = "recorded"', 1) + CALL + 'log = "ends.csv"\ntime = "t"\nend = "e"\n'
+    path = write(text)
+    (tmp_path / "ends.csv").write_text("t,e\n0,5\n1,\n")
+    with pytest.raises(ValueError, match=r"number 1: duration of call must be finite, .*: remove what has not ended"):
+        simulate(load_toml(path), days=1e-9)
+    (tmp_path / "ends.csv").write_text("t,e\n0,5\n1,9e10\n")
+    with pytest.raises(ValueError, match=r"number 1: duration must be at most"):
+        simulate(load_toml(path), days=1e-9)
+
+
 def test_recorded_durations_are_played_in_their_order(play):
     """With ``duration = "recorded"`` each request lasts as it did, in every run and also played again; a sample is drawn."""
     recording = read_recording(LOG)

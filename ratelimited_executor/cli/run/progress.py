@@ -72,7 +72,8 @@ def expected_seconds(*, left: int | None, limit: float, recent: float, last_due_
 def describe(snapshot: Snapshot, width: float = math.inf) -> str:
     """Return a snapshot as one plain line of at most ``width`` characters if that is enough for what matters most."""
     count, total = f"{snapshot.finished:,}", snapshot.total
-    end = "" if snapshot.seconds_left is None else f"ends in {format_duration(snapshot.seconds_left)}"
+    left = None if snapshot.seconds_left is None else format_duration(snapshot.seconds_left)
+    end = "" if left is None else f"ends in {left}"
     parts = {
         "count": f"{count} lines" if total is None else f"{count} of {total:,} lines",
         "unwell": f"{snapshot.unwell:,} failed or expired" if snapshot.unwell else "",
@@ -84,9 +85,10 @@ def describe(snapshot: Snapshot, width: float = math.inf) -> str:
     shorter = {  # the least important first
         "backlog": "",
         "running": "",
-        "unwell": f"{snapshot.unwell:,} failed" if snapshot.unwell else "",
+        "unwell": f"{snapshot.unwell:,} went wrong" if snapshot.unwell else "",
         "count": f"{count} lines" if not total else f"{100 * snapshot.finished // total}%",
         "rate": "",
+        "end": "stopping" if snapshot.is_stopping else f"{left} left" if left else "",
     }
     while len(line := ", ".join(filter(None, parts.values()))) > width and shorter:
         name = next(iter(shorter))

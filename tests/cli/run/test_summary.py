@@ -183,14 +183,17 @@ def test_progress_in_words() -> None:
         ),
         (90, "12,345 of 100,000 lines, 3 failed or expired, 100.0/s, 10,000 running, ends in 14m36s"),
         (74, "12,345 of 100,000 lines, 3 failed or expired, 100.0/s, ends in 14m36s"),
-        (60, "12,345 of 100,000 lines, 3 failed, 100.0/s, ends in 14m36s"),
-        (54, "12%, 3 failed, 100.0/s, ends in 14m36s"),
-        (34, "12%, 3 failed, ends in 14m36s"),
-        (10, "12%, 3 failed, ends in 14m36s"),
+        (64, "12,345 of 100,000 lines, 3 went wrong, 100.0/s, ends in 14m36s"),
+        (54, "12%, 3 went wrong, 100.0/s, ends in 14m36s"),
+        (34, "12%, 3 went wrong, ends in 14m36s"),
+        (10, "12%, 3 went wrong, 14m36s left"),
     ],
 )
 def test_a_narrow_progress_line_leaves_out_what_matters_least(width, expected):
-    """Where a line has no room, it leaves out backlog, running calls and rate, and shortens the rest; nothing is cut off at 40 columns."""
+    """Where a line has no room, it leaves out backlog, running calls and rate, and shortens the rest.
+
+    At 40 columns nothing is cut off, and what expired is not said to have failed.
+    """
     snapshot = Snapshot(
         finished=12_345, total=100_000, unwell=3, running=10_000, waiting=1, rate=100.0, backlog=2.8, seconds_left=876.0
     )
