@@ -159,6 +159,7 @@ class Simulation:
         self.refused: Counter[RateLimitedExecutor] = Counter()
         self.slots: list[tuple[Population, str, int, float, int, float]] = []
         self._bounded: set[RateLimitedExecutor] = set()  # those with a limit on pending jobs
+        self._impatient: set[RateLimitedExecutor] = set()  # those whose jobs expire
         self._current = Current()
         self._seed = seed
         self._streams: Counter[str] = Counter()
@@ -410,7 +411,7 @@ class Simulation:
             if times := feed.times(begin):
                 items = feed.items(begin, len(times))
                 if isinstance(feed.job, Job):
-                    feed.job._waits.expect(times, items)
+                    feed.job._waits.expect(times, items, stays=self._stays(nodes, options))
                 if not is_bounded:
                     executor.schedule_many(call, items, delays=[time - begin for time in times], **options)
                 else:  # jobs scheduled ahead would take the room of waiting jobs
@@ -438,7 +439,9 @@ class Simulation:
         call, options = self._call_of(job, options)
         if isinstance(job, Job):
             item = job._following(item, options.get("priority", 0))
-            job._waits.expect([self.now + delay_of("delay", options.get("delay") or 0.0)], [item])
+            nodes = executor.executors if isinstance(executor, Nodes) else (executor,)
+            due = self.now + delay_of("delay", options.get("delay") or 0.0)
+            job._waits.expect([due], [item], stays=self._stays(nodes, options))
         self._offer(executor, call, item, **options)
 
     def schedule_many(
@@ -464,8 +467,14 @@ class Simulation:
         drawn = job._drawn(keys, self.stream(f"jobs of a batch of {job.name}"), priority=priority)
         waits = None if delays is None else list(delays)
         handles = executor.schedule_many(call, drawn, delays=waits, **options)
-        job._waits.expect([self.now + wait for wait in waits or repeat(0.0, len(drawn))], drawn)
+        dues = [self.now + wait for wait in waits or repeat(0.0, len(drawn))]
+        nodes = executor.executors if isinstance(executor, Nodes) else (executor,)
+        job._waits.expect(dues, drawn, stays=self._stays(nodes, options))
         return handles
+
+    def _stays(self, nodes: Sequence[RateLimitedExecutor], options: dict[str, Any]) -> bool:
+        """Return True if jobs wait until they start: they neither expire nor are refused."""
+        return "expires" not in options and self._bounded.isdisjoint(nodes) and self._impatient.isdisjoint(nodes)
 
     def _call_of(self, job: Callable[[Any], object], options: dict[str, Any]) -> tuple[Callable[[Any], object], Any]:
         """Return what an executor calls for a job, and its options; for a kind of job both take an arrival."""
@@ -598,6 +607,8 @@ class Simulation:
         source.observer.observe(executor)
         if any(options.get(name) is not None for name in ("max_pending", "key_max_pending")):
             self._bounded.add(executor)
+        if options.get("expires") is not None:
+            self._impatient.add(executor)
         return executor
 
     def _add_source(self, kind: str, name: str, subject: Any, metrics: Sequence[str]) -> ArrivalSource:

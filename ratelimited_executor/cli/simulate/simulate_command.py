@@ -332,9 +332,10 @@ def _add_kind(table: Table, name: str, kind: JobSummary) -> None:
         key, worst = kind.longest_waiting_key
         table.add_row(f"of the key that waited longest, {escape(str(key)[:_KEY_LENGTH])}", _spans(worst))
     for each in kind.objectives:
-        kept = "kept" if each.is_kept else f"[red]missed in {each.missed} of {each.periods}[/]"
+        kept = "kept" if each.is_kept else f"[red]missed in {each.missed} of {each.periods + each.undecided}[/]"
+        kept = kept if each.is_decided else "[yellow]not decided, as the run is too short[/]"
         told = f"{each.percent:g} % within {format_duration(each.within)} in each {format_duration(each.each)}"
-        table.add_row(told, f"{kept}, at worst {_span(each.worst)}")
+        table.add_row(told, f"{kept}, at worst {_span(each.worst)}{'' if each.is_decided else ' so far'}")
 
 
 def _comparison_table(comparison: Comparison, results: dict[str, RunResult]) -> Table:

@@ -214,7 +214,7 @@ def _print(console: Console, found: Sweep) -> None:
     for heading, _ in columns:
         table.add_column(escape(heading), justify="right", overflow="fold")
     for each in shown:
-        colour = "green" if each.is_kept else "red"
+        colour = "green" if each.is_kept else "red" if each.missed else "yellow"
         cells = [Text(text(each), style=colour if heading == KEPT else "") for heading, text in columns]
         is_best = best is not None and each is found.counterpart(each, best)
         table.add_row(*cells, style="bold" if is_best else None)
@@ -233,8 +233,9 @@ def _write_csv(found: Sweep, path: Path) -> None:
     with path.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
         halves = itertools.chain.from_iterable((name, f"{name} ±") for name in names)
-        writer.writerow([*found.axes, "runs", "objectives kept", *halves])
+        writer.writerow([*found.axes, "runs", "objectives kept", "objectives not decided", *halves])
         for each in found.configurations:
             estimates = [each.estimate(name) for name in names]
             cells = itertools.chain.from_iterable((estimate.mean, estimate.half) for estimate in estimates)
-            writer.writerow([*each.settings.values(), len(each.runs), each.kept_count, *cells])
+            undecided = sum(bool(run.undecided) and not run.missed for run in each.runs.values())
+            writer.writerow([*each.settings.values(), len(each.runs), each.kept_count, undecided, *cells])

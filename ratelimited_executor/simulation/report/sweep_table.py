@@ -53,7 +53,9 @@ def _difference(found: Sweep, figure: str, best: Configuration, each: Configurat
 
 
 def _kept(each: Configuration) -> str:
-    return f"{each.kept_count} of {len(each.runs)}{''.join(f', not {kind}' for kind in each.missed_kinds)}"
+    missed = "".join(f", not {kind}" for kind in each.missed_kinds)
+    undecided = "".join(f", {kind} not decided" for kind in each.undecided_kinds)
+    return f"{each.kept_count} of {len(each.runs)}{missed}{undecided}"
 
 
 def _run_count(each: Configuration) -> str:
