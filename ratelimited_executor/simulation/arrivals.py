@@ -174,6 +174,8 @@ class Recorded:
         if factor <= 0:
             raise ValueError(f"speed must be > 0, got {speed!r}")
         self._times = [time / factor for time in recording.times]
+        self.notes: Final = recording.notes
+        self.duration_notes: Final = recording.duration_notes
         self._keys = recording.keys
         self._durations = recording.durations
         self._every = math.inf if every is None else seconds_of("every", every)

@@ -20,7 +20,7 @@ from ratelimited_executor._runtime.arguments import callable_of, count_of, delay
 from ratelimited_executor._runtime.life.executor import ExecutorManager
 from ratelimited_executor.exceptions import BacklogFullError
 from ratelimited_executor.peers.static import StaticPeers
-from ratelimited_executor.simulation.arrivals import Daily
+from ratelimited_executor.simulation.arrivals import Daily, Recorded
 from ratelimited_executor.simulation.churn import Churn
 from ratelimited_executor.simulation.costs import JobCost
 from ratelimited_executor.simulation.feeds import CHUNK_SECONDS, Feed
@@ -169,6 +169,7 @@ class Simulation:
         self._managers = [self._manager]
         self._error: BaseException | None = None
         self._warning_count = 0
+        self.notes: list[str] = []  # what whoever reads the figures must know
         self._is_closed = False
         self._tasks: set[asyncio.Task[Any]] = set()
         self._setup: asyncio.Task[Any] | None = None
@@ -249,6 +250,7 @@ class Simulation:
         made = Population(name, keys, period=period, weight=weight, group=group, is_changing=is_changing)
         if is_changing:
             lives = None if lifetime is None else distribution_of("lifetime", lifetime)
+            self._note_recording(joins, f"what joins {name}")
             streams = self.stream(f"joins of {name}"), self.stream(f"lives of {name}")
             Churn(self.loop, made, self._starting(joins), lives, streams).begin()
         source = self._add_source("population", name, made, ("sync_interval", "sync_delay", "time_since_last_sync"))
@@ -381,11 +383,19 @@ class Simulation:
             ValueError: if ``keys`` is empty; if the job needs recorded durations, and the arrivals have none.
         """
         arrivals = self._starting(arrivals)
+        lasts = isinstance(job, Job) and job.is_recorded
+        self._note_recording(arrivals, f"the arrivals of {getattr(job, '__name__', 'calls')}", with_durations=lasts)
         nodes = executor.executors if isinstance(executor, Nodes) else (executor,)
         name = f"{getattr(job, '__name__', 'calls')} on {nodes[0].name}"
         when, which, work = (self.stream(f"{what} of {name}") for what in ("times", "keys", "jobs"))
         feed = Feed(arrivals, job, keys, options.get("priority", 0), (when, which, work))
         self._begin_feed(feed, executor, options)
+
+    def _note_recording(self, arrivals: Any, what: str, *, with_durations: bool = False) -> None:
+        """Note what is odd about a recording."""
+        if isinstance(arrivals, Recorded):
+            found = (*arrivals.notes, *(arrivals.duration_notes if with_durations else ()))
+            self.notes += [note for each in found if (note := f"{what}: {each}") not in self.notes]
 
     def _starting(self, arrivals: Any) -> Any:
         """Return arrivals by the hour of the day for a simulation that begins at its own hour, and all others as they are."""

@@ -226,6 +226,7 @@ class Summary:
         jobs_by_kind: the figures of each kind of job, by name.
         worker_cost: what the workers of all executors cost.
         gauges: the values of each gauge of the scenario, by name.
+        notes: what to know before believing the figures, such as rows of a recording that were skipped.
     """
 
     seconds: float
@@ -235,6 +236,7 @@ class Summary:
     jobs_by_kind: dict[str, JobSummary] = field(default_factory=dict)
     worker_cost: float = 0.0
     gauges: dict[str, GaugeSummary] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
 
     @property
     def cost(self) -> float:

@@ -47,6 +47,7 @@ _Z: Final = NormalDist().inv_cdf(_PART)
 RUNS_MAX: Final = 100_000
 _NUMBER: Final = re.compile(r"(-?\d+(?:\.\d+)?)(\D.*)?")  # and its unit
 _WORST: Final = "worst wait of "  # what the figures of objectives begin with
+_LOSSES: Final = ("jobs failed", "jobs refused, cancelled or expired")
 _ASK_SECONDS: Final = 0.2  # between two questions whether to stop
 _SAME: Final = 1e-9  # costs that differ by a smaller part are the same
 
@@ -119,6 +120,7 @@ class SweepRun:
         undecided: those of the objectives that the run was too short to judge.
         promised: the longest wait of each objective, in seconds, by its figure.
         worst_at: when the worst period of each objective began, in seconds since the start, by its figure.
+        notes: as of :class:`Summary`.
     """
 
     settings: dict[str, Any]
@@ -132,6 +134,7 @@ class SweepRun:
     undecided: Sequence[str] = ()
     promised: dict[str, float] = field(default_factory=dict)
     worst_at: dict[str, float] = field(default_factory=dict)
+    notes: Sequence[str] = ()
 
     @property
     def excess(self) -> float:
@@ -291,6 +294,21 @@ class Sweep:
         return bool(self._objectives)
 
     @property
+    def notes(self) -> list[str]:
+        """What to know before believing the figures of any configuration."""
+        found: dict[str, str] = {}
+        for each in self.configurations:
+            for note in (note for run in each.runs.values() for note in run.notes):
+                found.setdefault(note, str(each))
+        return [f"{note} (with {first})" if len(self.configurations) > 1 else note for note, first in found.items()]
+
+    @property
+    def losses(self) -> list[str]:
+        """The figures of the jobs that were lost, of those that any run has: failed for good; refused, cancelled or expired."""
+        runs = [run for each in self.configurations for run in each.runs.values()]
+        return [name for name in _LOSSES if any(run.figures.get(name) for run in runs)]
+
+    @property
     def _objectives(self) -> list[str]:
         """The figures of all objectives."""
         return [name for name in self.figures if name.startswith(_WORST)]
@@ -431,8 +449,7 @@ def figures_of(summary: Summary) -> dict[str, float]:
     total = summary.total
     figures["cost"] = summary.cost
     figures["jobs done"] = total.done
-    figures["jobs failed"] = total.failed
-    figures["jobs refused, cancelled or expired"] = total.refused + total.other
+    figures |= zip(_LOSSES, (float(total.failed), float(total.refused + total.other)), strict=True)
     figures["jobs waiting at the end"] = total.pending
     figures["queue depth, mean"] = total.queue_depth_mean
     figures["queue depth, most"] = total.queue_depth_most
@@ -647,6 +664,7 @@ class _Runs:
             undecided=[name for name, each in objectives.items() if not each.is_decided],
             promised={name: each.within for name, each in objectives.items()},
             worst_at={name: each.worst_at for name, each in objectives.items()},
+            notes=summary.notes,
         )
 
 

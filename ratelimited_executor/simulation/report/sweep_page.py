@@ -113,7 +113,7 @@ _SCRIPT: Final = """<script>
     const svg = at("price");
     if (!svg) return;
     const nth = figures.selectedIndex, figure = data.figures[nth], costs = data.costTicks, values = figure.ticks;
-    const [width, height, left, right, top, low] = [Math.max(svg.clientWidth, 280), 380, 70, 30, 12, 48];
+    const [width, height, left, right, top, low] = [Math.max(svg.clientWidth, 280), 380, 70, 30, 32, 48];
     svg.setAttribute("viewBox", `0 0 ${width} ${height}`);
     const along = (value, ticks, from, to) =>
       from + (value - ticks[0][0]) / (ticks[ticks.length - 1][0] - ticks[0][0]) * (to - from);
@@ -127,6 +127,7 @@ _SCRIPT: Final = """<script>
       if (n % every === 0) parts.push(node("text", {x: x(cost), y: height - low + 20, "text-anchor": "middle", class: "tick"}, text));
     });
     parts.push(node("text", {x: width - right, y: height - 6, "text-anchor": "end"}, "cost, in the unit of the prices"));
+    parts.push(node("text", {x: 4, y: 14, class: "of"}, figure.name));
     parts.push(node("polyline", {points: figure.frontier.map((n) => `${x(data.cells[n].cost)},${y(data.cells[n].values[nth])}`).join(" ")}));
     data.cells.forEach((cell) => {
       if (cell.values[nth] === null) return;
@@ -225,7 +226,7 @@ def _answer_of(found: Sweep) -> str:
         return "No run has ended."
     if not found.has_objectives:
         interval = interval_text(found.figure, best.estimate(found.figure))
-        return f"The least {found.figure}, {interval}: {best}. With objectives in the scenario, the cheapest that keeps them is named."
+        return f"The least {found.figure}, {interval}: {best}{_losses(found, best)}. With objectives in the scenario, the cheapest that keeps them is named."
     if not best.is_kept:
         count = len([each for each in found.choices if each.runs])
         kept = "; ".join(f"{name}: kept by {number} of {count}" for name, number in found.keepers.items())
@@ -237,7 +238,7 @@ def _answer_of(found: Sweep) -> str:
     what = "The cheapest configuration" if found.has_cost else "The first configuration"
     names = [*(["cost"] if found.has_cost else []), *found.shown_figures]
     figures = "; ".join(f"{name} {interval_text(name, best.estimate(name))}" for name in names)
-    return f"{what} that keeps every objective in all of its {len(best.runs)} runs: {best}; {figures}.{_edges(found, best)}"
+    return f"{what} that keeps every objective in all of its {len(best.runs)} runs: {best}; {figures}{_losses(found, best)}.{_edges(found, best)}"
 
 
 def _nearest(found: Sweep, best: Configuration) -> str:
@@ -251,7 +252,13 @@ def _nearest(found: Sweep, best: Configuration) -> str:
         at = f", the worst in the period from {_moment(worst.worst_at[name])}" if name in worst.worst_at else ""
         estimate = interval_text(name, best.estimate(name))
         told.append(f"{name} {estimate}, {what} in {len(runs)} of {len(best.runs)} runs{at}")
-    return f"The nearest: {best}{cost}{''.join(f'; {each}' for each in told)}."
+    return f"The nearest: {best}{cost}{''.join(f'; {each}' for each in told)}{_losses(found, best)}."
+
+
+def _losses(found: Sweep, best: Configuration) -> str:
+    """Return how many jobs a configuration loses, as no objective counts them; empty if none."""
+    lost = [(name, each) for name in found.losses if (each := best.estimate(name)).mean]
+    return "".join(f"; {name} {interval_text(name, each)}" for name, each in lost)
 
 
 def _moment(seconds: float) -> str:
