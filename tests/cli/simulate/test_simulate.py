@@ -343,9 +343,9 @@ def test_one_scenario_is_compared_with_other_parameters(place):
 
 def test_parameters_in_brackets_are_checked_as_all_others(place):
     """Bad parameters in brackets are refused like others, also those of files that have none."""
-    assert_refused(simulate("slots[wokers=1]"), "wokers=1", "workers")
+    assert_refused(simulate("slots[wokers=1]"), "no parameter 'wokers'", "workers")
     assert_refused(simulate("slots[workers]"), "name=value")
-    assert_refused(simulate("load.toml[count=5]"), "with a parameter of load.toml as the name (none)")
+    assert_refused(simulate("load.toml[count=5]"), "load.toml has no parameter 'count'", "(none)")
     assert_refused(simulate("slots[workers=1]", "slots[workers=1]"), "two scenarios are called slots[workers=1]")
     result = simulate("slots[cycle=8h/1]", *SMALL)
     assert_refused(result, "cycle")
