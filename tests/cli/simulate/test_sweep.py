@@ -123,7 +123,7 @@ def test_jobs_that_are_lost_are_named(folder):
     status, text = play("workers=12", seeds=2, warm_up=0.0)
     assert ExitStatus.DONE == status
     assert re.search(r"workers=12; cost .*; worst wait of charge, .*; jobs failed [\d.,]+ ± [\d.,]+\.", text)
-    rows = list(csv.DictReader((folder / "sweep-hub" / "sweep.csv").open(encoding="utf-8")))
+    rows = list(csv.DictReader((folder / "sweep-hub" / "sweep.csv").read_text(encoding="utf-8").splitlines()))
     assert ("2", "0") == (rows[0]["objectives kept"], rows[0]["objectives not decided"])
 
 
@@ -252,7 +252,10 @@ def test_settings_that_cannot_be_are_refused(settings, words):
     [
         (["hub.toml"], "--set"),
         (["nothing.toml", "--set", "a=1"], "nothing.toml cannot be read"),
-        (["hub.toml", "--set", "worker=1,2"], "with a parameter of hub.toml as the name (workers, rate)"),
+        (
+            ["hub.toml", "--set", "worker=1,2"],
+            "hub.toml has no parameter 'worker': give one of its own (workers, rate)",
+        ),
         (["hub.toml", "--set", "workers=few"], "max_concurrency must be an integer"),
         (["hub.toml", "--set", "workers=1", "--precision", "5"], "'5' is not a percentage such as 5%"),
         (["hub.toml", "--set", "workers=1", "--force", "--resume"], "give only one of them"),
