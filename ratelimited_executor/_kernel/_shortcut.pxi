@@ -567,8 +567,8 @@ def late_waits(inflow, double within, ends):
         if starts[at] - times[at] <= within:
             continue
         number = upper_bound(periods.begin(), periods.end(), times[at]) - periods.begin()
-        while number < periods.size() and not periods[number] - times[at] > within:
+        while number < periods.size() and periods[number] < starts[at]:
+            if periods[number] - times[at] > within:
+                found[number].append(periods[number] - times[at])
             number += 1
-        if number < periods.size() and starts[at] > periods[number]:
-            found[number].append(periods[number] - times[at])
     return found

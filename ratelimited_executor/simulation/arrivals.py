@@ -175,6 +175,8 @@ class Recorded:
             raise ValueError(f"speed must be > 0, got {speed!r}")
         self._speed, self._scale = factor, number_of("scale", scale)
         self._times = [time / factor for time in recording.times]
+        self.notes: Final = recording.notes
+        self.duration_notes: Final = recording.duration_notes
         self._keys = recording.keys
         self._durations = recording.durations
         self._every = math.inf if every is None else seconds_of("every", every)

@@ -20,9 +20,11 @@ from ratelimited_executor.simulation.meters import new_histogram
 from ratelimited_executor.simulation.summary import PopulationSummary, Quantiles, Summary
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from ratelimited_executor.simulation.database import RunDatabase
     from ratelimited_executor.simulation.simulation import ArrivalSource, Simulation
-    from ratelimited_executor.simulation.summary import JobSummary
+    from ratelimited_executor.simulation.summary import ExecutorSummary, JobSummary
 
 __all__ = ["Recorder"]
 
@@ -235,6 +237,7 @@ class Recorder:
                 for source, account in self.accounts.items()
             ),
             gauges={name: found for name, level in self._gauges.items() if (found := level.sum_up()) is not None},
+            notes=(*self._simulation.notes, *_idle_notes(executors)),
         )
 
     def figures(self) -> dict[str, Any]:
@@ -256,6 +259,7 @@ class Recorder:
                 for name, executor in summary.executors.items()
                 for resource, use in executor.resources.items()
             },
+            "notes": summary.notes,
             "gauges": {name: asdict(gauge) for name, gauge in summary.gauges.items()},
             "jobs_by_kind": {name: _written_kind(kind) for name, kind in summary.jobs_by_kind.items()},
         }
@@ -403,6 +407,13 @@ class Recorder:
             left=self._counters[source.name, "keys_left"],
             left_unserved=self._counters[source.name, "keys_left_unserved"],
         )
+
+
+def _idle_notes(executors: dict[str, ExecutorSummary]) -> Iterator[str]:
+    """Yield a warning for each executor that has work, and did none."""
+    for name, each in executors.items():
+        if each.pending and not each.started and not each.executing:
+            yield f"executor {name} has started nothing, while jobs wait for it"
 
 
 def _written_kind(kind: JobSummary) -> dict[str, Any]:

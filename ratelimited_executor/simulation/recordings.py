@@ -42,6 +42,7 @@ __all__ = ["Recording", "read_access_log", "read_csv", "read_parquet", "read_rec
 _SKIPPED_MAX: Final = 10
 _SKIPPED_PART_MAX: Final = 0.01
 _SHOWN_CHARACTERS: Final = 160
+_MILLISECONDS_MEAN: Final = 300.0  # whole durations with at least this mean look like milliseconds
 _GZIP_MAGIC: Final = b"\x1f\x8b"
 _SNIFFED_LINES: Final = 20
 # A number beyond the year 9999 is in milliseconds, or is not a time.
@@ -85,6 +86,25 @@ class Recording:
     durations: array[float] | None
     begin: float
     skipped: int
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What was left out, in a sentence, if anything was."""
+        if not self.skipped:
+            return ()
+        count = self.skipped + len(self.times)
+        return (f"{self.skipped:,} of {count:,} rows skipped, as they have no time or cannot be read",)
+
+    @property
+    def duration_notes(self) -> tuple[str, ...]:
+        """That the durations look like milliseconds, in a sentence, if they do."""
+        known = [each for each in self.durations or () if each < math.inf]
+        mean = math.fsum(known) / max(1, len(known))
+        if mean < _MILLISECONDS_MEAN or not all(map(float.is_integer, known)):
+            return ()
+        return (
+            f"durations are whole numbers with a mean of {mean:,.0f} s: if they are milliseconds, divide them by 1,000",
+        )
 
     def __repr__(self) -> str:
         keys = "" if self.keys is None else f" by {len(set(self.keys))} keys"

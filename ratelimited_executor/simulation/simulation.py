@@ -20,7 +20,7 @@ from ratelimited_executor._runtime.arguments import callable_of, count_of, delay
 from ratelimited_executor._runtime.life.executor import ExecutorManager
 from ratelimited_executor.exceptions import BacklogFullError
 from ratelimited_executor.peers.static import StaticPeers
-from ratelimited_executor.simulation.arrivals import Daily
+from ratelimited_executor.simulation.arrivals import Daily, Recorded
 from ratelimited_executor.simulation.churn import Churn
 from ratelimited_executor.simulation.costs import JobCost
 from ratelimited_executor.simulation.feeds import CHUNK_SECONDS, Feed
@@ -159,6 +159,7 @@ class Simulation:
         self.refused: Counter[RateLimitedExecutor] = Counter()
         self.slots: list[tuple[Population, str, int, float, int, float]] = []
         self._bounded: set[RateLimitedExecutor] = set()  # those with a limit on pending jobs
+        self._impatient: set[RateLimitedExecutor] = set()  # those whose jobs expire
         self._current = Current()
         self._seed = seed
         self._streams: Counter[str] = Counter()
@@ -168,6 +169,7 @@ class Simulation:
         self._managers = [self._manager]
         self._error: BaseException | None = None
         self._warning_count = 0
+        self.notes: list[str] = []  # what whoever reads the figures must know
         self._is_closed = False
         self._tasks: set[asyncio.Task[Any]] = set()
         self._setup: asyncio.Task[Any] | None = None
@@ -248,6 +250,7 @@ class Simulation:
         made = Population(name, keys, period=period, weight=weight, group=group, is_changing=is_changing)
         if is_changing:
             lives = None if lifetime is None else distribution_of("lifetime", lifetime)
+            self._note_recording(joins, f"what joins {name}")
             joining, living, remaining = (
                 self.stream(f"{what} of {name}") for what in ("joins", "lives", "remaining lives")
             )
@@ -382,11 +385,19 @@ class Simulation:
             ValueError: if ``keys`` is empty; if the job needs recorded durations, and the arrivals have none.
         """
         arrivals = self._starting(arrivals)
+        lasts = isinstance(job, Job) and job.is_recorded
+        self._note_recording(arrivals, f"the arrivals of {getattr(job, '__name__', 'calls')}", with_durations=lasts)
         nodes = executor.executors if isinstance(executor, Nodes) else (executor,)
         name = f"{getattr(job, '__name__', 'calls')} on {nodes[0].name}"
         when, which, work = (self.stream(f"{what} of {name}") for what in ("times", "keys", "jobs"))
         feed = Feed(arrivals, job, keys, options.get("priority", 0), (when, which, work))
         self._begin_feed(feed, executor, options)
+
+    def _note_recording(self, arrivals: Any, what: str, *, with_durations: bool = False) -> None:
+        """Note what is odd about a recording."""
+        if isinstance(arrivals, Recorded):
+            found = (*arrivals.notes, *(arrivals.duration_notes if with_durations else ()))
+            self.notes += [note for each in found if (note := f"{what}: {each}") not in self.notes]
 
     def _starting(self, arrivals: Any) -> Any:
         """Return arrivals by the hour of the day for a simulation that begins at its own hour, and all others as they are."""
@@ -412,7 +423,7 @@ class Simulation:
             if times := feed.times(begin):
                 items = feed.items(begin, len(times))
                 if isinstance(feed.job, Job):
-                    feed.job._waits.expect(times, items)
+                    feed.job._waits.expect(times, items, stays=self._stays(nodes, options))
                 if not is_bounded:
                     executor.schedule_many(call, items, delays=[time - begin for time in times], **options)
                 else:  # jobs scheduled ahead would take the room of waiting jobs
@@ -440,7 +451,9 @@ class Simulation:
         call, options = self._call_of(job, options)
         if isinstance(job, Job):
             item = job._following(item, options.get("priority", 0))
-            job._waits.expect([self.now + delay_of("delay", options.get("delay") or 0.0)], [item])
+            nodes = executor.executors if isinstance(executor, Nodes) else (executor,)
+            due = self.now + delay_of("delay", options.get("delay") or 0.0)
+            job._waits.expect([due], [item], stays=self._stays(nodes, options))
         self._offer(executor, call, item, **options)
 
     def schedule_many(
@@ -466,8 +479,14 @@ class Simulation:
         drawn = job._drawn(keys, self.stream(f"jobs of a batch of {job.name}"), priority=priority)
         waits = None if delays is None else list(delays)
         handles = executor.schedule_many(call, drawn, delays=waits, **options)
-        job._waits.expect([self.now + wait for wait in waits or repeat(0.0, len(drawn))], drawn)
+        dues = [self.now + wait for wait in waits or repeat(0.0, len(drawn))]
+        nodes = executor.executors if isinstance(executor, Nodes) else (executor,)
+        job._waits.expect(dues, drawn, stays=self._stays(nodes, options))
         return handles
+
+    def _stays(self, nodes: Sequence[RateLimitedExecutor], options: dict[str, Any]) -> bool:
+        """Return True if jobs wait until they start: they neither expire nor are refused."""
+        return "expires" not in options and self._bounded.isdisjoint(nodes) and self._impatient.isdisjoint(nodes)
 
     def _call_of(self, job: Callable[[Any], object], options: dict[str, Any]) -> tuple[Callable[[Any], object], Any]:
         """Return what an executor calls for a job, and its options; for a kind of job both take an arrival."""
@@ -600,6 +619,8 @@ class Simulation:
         source.observer.observe(executor)
         if any(options.get(name) is not None for name in ("max_pending", "key_max_pending")):
             self._bounded.add(executor)
+        if options.get("expires") is not None:
+            self._impatient.add(executor)
         return executor
 
     def _add_source(self, kind: str, name: str, subject: Any, metrics: Sequence[str]) -> ArrivalSource:

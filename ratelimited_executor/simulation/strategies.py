@@ -15,7 +15,7 @@ import math
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
-from typing import TYPE_CHECKING, ClassVar, Final
+from typing import TYPE_CHECKING, ClassVar, Final, TypeVar
 
 from ratelimited_executor._core.durations import seconds_of
 from ratelimited_executor._core.permits.rates import Rate
@@ -41,8 +41,17 @@ if TYPE_CHECKING:
 
 __all__ = ["STRATEGIES", "Central", "RandomSpread", "SelfRescheduling", "Slots", "Strategy", "WeightedSlots"]
 
+_T = TypeVar("_T")
 _DAY_SECONDS: Final = 86_400.0
 _HASH_COUNT: Final = 1 << 64
+
+
+def _named(parameter: str, make: Callable[[], _T]) -> _T:
+    """Return what is made of a parameter; an error names it."""
+    try:
+        return make()
+    except ValueError as error:
+        raise ValueError(f"{parameter}: {error}") from error
 
 
 @dataclass(kw_only=True)
@@ -98,8 +107,8 @@ class Strategy(Scenario):
             period=self.cycle,
             weight=self._weight_of,
             group=self._bank_of,
-            joins=Poisson(float(Rate.of(self.joins))) if self.joins else None,
-            lifetime=Exponential(self.lifetime) if self.lifetime else None,
+            joins=_named("joins", lambda: Poisson(float(Rate.of(self.joins)))) if self.joins else None,
+            lifetime=_named("lifetime", lambda: Exponential(self.lifetime)) if self.lifetime else None,
         )
         if self.outage_day:
             begin = (self.outage_day - 1) * _DAY_SECONDS

@@ -157,9 +157,13 @@ class ObjectiveSummary:
         percent: the percentage of the jobs that are to wait no longer than ``within``.
         within: the longest wait, in seconds.
         each: the period in which it is to hold, in seconds.
-        periods: the number of periods in which jobs started; the last one may be shorter.
+        periods: the number of periods that were judged, those in which jobs started or were late; the last one may be
+            shorter.
         missed: the number of periods in which it was missed.
-        worst: the wait at that percentage in the worst period, in seconds; at most 0.1 % too high.
+        worst: the wait at that percentage in the worst period, in seconds; at most 0.1 % too high, and too low if that
+            period is not decided.
+        undecided: 1 if the run was too short to judge the last period, as it depends on what still waits; else 0.
+        worst_at: when the worst period began, in seconds since the start.
     """
 
     percent: float
@@ -168,11 +172,18 @@ class ObjectiveSummary:
     periods: int
     missed: int
     worst: float
+    undecided: int = 0
+    worst_at: float = 0.0
+
+    @property
+    def is_decided(self) -> bool:
+        """False if it was missed in no period, and the run was too short to judge one of them, or has none to judge."""
+        return bool(self.missed) or (self.periods > 0 and not self.undecided)
 
     @property
     def is_kept(self) -> bool:
-        """True if it was kept in every period."""
-        return not self.missed
+        """True if it was kept in every period, and every period could be judged."""
+        return self.is_decided and not self.missed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -215,6 +226,7 @@ class Summary:
         jobs_by_kind: the figures of each kind of job, by name.
         worker_cost: what the workers of all executors cost.
         gauges: the values of each gauge of the scenario, by name.
+        notes: what to know before believing the figures, such as rows of a recording that were skipped.
     """
 
     seconds: float
@@ -224,6 +236,7 @@ class Summary:
     jobs_by_kind: dict[str, JobSummary] = field(default_factory=dict)
     worker_cost: float = 0.0
     gauges: dict[str, GaugeSummary] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
 
     @property
     def cost(self) -> float:
@@ -232,7 +245,7 @@ class Summary:
 
     @property
     def is_objective_kept(self) -> bool:
-        """True if every objective was kept in every period."""
+        """True if every objective was kept in every period; False as well if one is not decided."""
         return all(each.is_kept for kind in self.jobs_by_kind.values() for each in kind.objectives)
 
     @property

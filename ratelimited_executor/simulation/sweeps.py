@@ -47,6 +47,7 @@ _Z: Final = NormalDist().inv_cdf(_PART)
 RUNS_MAX: Final = 100_000
 _NUMBER: Final = re.compile(r"(-?\d+(?:\.\d+)?)(\D.*)?")  # and its unit
 _WORST: Final = "worst wait of "  # what the figures of objectives begin with
+_LOSSES: Final = ("jobs failed", "jobs refused, cancelled or expired")
 _ASK_SECONDS: Final = 0.2  # between two questions whether to stop
 _SAME: Final = 1e-9  # costs that differ by a smaller part are the same
 
@@ -115,7 +116,11 @@ class SweepRun:
         checked_count: how many of its starts were computed by the shortcut and held against those of the executor; 0 if the
             executor ran it all.
         obstacle: why the shortcut was not used; empty if it was, or was not wanted.
-        missed: the figures of the objectives that were not kept.
+        missed: the figures of the objectives that were missed.
+        undecided: those of the objectives that the run was too short to judge.
+        promised: the longest wait of each objective, in seconds, by its figure.
+        worst_at: when the worst period of each objective began, in seconds since the start, by its figure.
+        notes: as of :class:`Summary`.
     """
 
     settings: dict[str, Any]
@@ -126,6 +131,18 @@ class SweepRun:
     checked_count: int = 0
     obstacle: str = ""
     missed: Sequence[str] = ()
+    undecided: Sequence[str] = ()
+    promised: dict[str, float] = field(default_factory=dict)
+    worst_at: dict[str, float] = field(default_factory=dict)
+    notes: Sequence[str] = ()
+
+    @property
+    def excess(self) -> float:
+        """By how much the worst waits are longer than was promised, as parts of that, over all objectives."""
+        return math.fsum(
+            max(0.0, self.figures[name] / within - 1 if within else self.figures[name])
+            for name, within in self.promised.items()
+        )
 
 
 @dataclass(slots=True)
@@ -160,16 +177,38 @@ class Configuration:
 
     @property
     def missed(self) -> list[str]:
-        """The figures of the objectives that some run did not keep."""
+        """The figures of the objectives that some run missed."""
         return list(dict.fromkeys(name for run in self.runs.values() for name in run.missed))
 
     @property
+    def undecided(self) -> list[str]:
+        """The figures of the objectives that no run missed, and some run was too short to judge."""
+        names = dict.fromkeys(name for run in self.runs.values() for name in run.undecided)
+        return [name for name in names if name not in self.missed]
+
+    @property
     def missed_kinds(self) -> list[str]:
-        """The kinds of jobs with these objectives."""
-        return list(dict.fromkeys(name.removeprefix(_WORST).rsplit(", ", 1)[0] for name in self.missed))
+        """The kinds of jobs with the objectives that were missed."""
+        return _kinds_of(self.missed)
+
+    @property
+    def undecided_kinds(self) -> list[str]:
+        """The kinds of jobs with the objectives that are not decided."""
+        return _kinds_of(self.undecided)
+
+    @property
+    def distance(self) -> tuple[int, int, float]:
+        """How far it is from keeping its objectives: runs that do not, objectives not kept in them, and the mean excess."""
+        runs = self.runs.values()
+        not_kept = sum(len(run.missed) + len(run.undecided) for run in runs)
+        return len(runs) - self.kept_count, not_kept, sum(run.excess for run in runs) / max(1, len(runs))
 
     def __str__(self) -> str:
         return ", ".join(f"{name}={value}" for name, value in self.settings.items()) or "as it is"
+
+
+def _kinds_of(figures: Iterable[str]) -> list[str]:
+    return list(dict.fromkeys(name.removeprefix(_WORST).rsplit(", ", 1)[0] for name in figures))
 
 
 class Sweep:
@@ -255,6 +294,21 @@ class Sweep:
         return bool(self._objectives)
 
     @property
+    def notes(self) -> list[str]:
+        """What to know before believing the figures of any configuration."""
+        found: dict[str, str] = {}
+        for each in self.configurations:
+            for note in (note for run in each.runs.values() for note in run.notes):
+                found.setdefault(note, str(each))
+        return [f"{note} (with {first})" if len(self.configurations) > 1 else note for note, first in found.items()]
+
+    @property
+    def losses(self) -> list[str]:
+        """The figures of the jobs that were lost, of those that any run has: failed for good; refused, cancelled or expired."""
+        runs = [run for each in self.configurations for run in each.runs.values()]
+        return [name for name in _LOSSES if any(run.figures.get(name) for run in runs)]
+
+    @property
     def _objectives(self) -> list[str]:
         """The figures of all objectives."""
         return [name for name in self.figures if name.startswith(_WORST)]
@@ -263,7 +317,8 @@ class Sweep:
     def keepers(self) -> dict[str, int]:
         """How many choices keep each objective in all of their runs, by its figure."""
         return {
-            name: sum(bool(each.runs) and name not in each.missed for each in self.choices) for name in self._objectives
+            name: sum(bool(each.runs) and name not in (*each.missed, *each.undecided) for each in self.choices)
+            for name in self._objectives
         }
 
     @property
@@ -324,11 +379,16 @@ class Sweep:
     def best(self) -> Configuration | None:
         """The choice that the others are compared with; None if no run has ended.
 
-        It is the cheapest that keeps its objectives; without objectives, and if no choice keeps them, it is the one with
-        the least figure.
+        It is the cheapest that keeps its objectives; if none does, the nearest: the one of which fewest runs do not keep
+        them, then with the fewest that they miss or cannot judge, then with the least excess. Without objectives it is the
+        one with the least figure.
         """
-        chosen = self.cheapest if self.has_objectives else None
-        return chosen or next(reversed(self.frontier), None)
+        if not self.has_objectives:
+            return next(reversed(self.frontier), None)
+        there = (each for each in self.choices if each.runs)
+        return self.cheapest or min(
+            there, key=lambda each: (*each.distance, each.estimate(self.figure).mean), default=None
+        )
 
     @property
     def frontier(self) -> list[Configuration]:
@@ -389,8 +449,7 @@ def figures_of(summary: Summary) -> dict[str, float]:
     total = summary.total
     figures["cost"] = summary.cost
     figures["jobs done"] = total.done
-    figures["jobs failed"] = total.failed
-    figures["jobs refused, cancelled or expired"] = total.refused + total.other
+    figures |= zip(_LOSSES, (float(total.failed), float(total.refused + total.other)), strict=True)
     figures["jobs waiting at the end"] = total.pending
     figures["queue depth, mean"] = total.queue_depth_mean
     figures["queue depth, most"] = total.queue_depth_most
@@ -590,6 +649,9 @@ class _Runs:
         except Exception as error:
             error.add_note(f"in the run with {Configuration(settings)}, seed {seed}")
             raise
+        objectives = {
+            _figure_of(name, each): each for name, kind in summary.jobs_by_kind.items() for each in kind.objectives
+        }
         return SweepRun(
             settings=settings,
             seed=seed,
@@ -598,12 +660,11 @@ class _Runs:
             digest=digest,
             checked_count=0 if checked is None else checked.job_count,
             obstacle=obstacle,
-            missed=[
-                _figure_of(name, each)
-                for name, kind in summary.jobs_by_kind.items()
-                for each in kind.objectives
-                if not each.is_kept
-            ],
+            missed=[name for name, each in objectives.items() if each.missed],
+            undecided=[name for name, each in objectives.items() if not each.is_decided],
+            promised={name: each.within for name, each in objectives.items()},
+            worst_at={name: each.worst_at for name, each in objectives.items()},
+            notes=summary.notes,
         )
 
 

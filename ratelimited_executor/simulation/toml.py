@@ -253,7 +253,7 @@ class TomlScenario(Scenario):
         if not isinstance(found["sample"], str):
             return Sample(found["sample"])
         columns = {key: found[key] for key in ("time", "duration") if key in found}
-        durations = read_recording(self._directory / found["sample"], **columns).durations
+        durations = self._read(found["sample"], columns).durations
         if durations is None:
             raise ValueError(f"{found['sample']} does not contain the duration of each call")
         return Sample(durations)
@@ -318,8 +318,18 @@ class TomlScenario(Scenario):
     def _recording(self, options: dict[str, Any]) -> Recording:
         """Read the file that arrivals, or keys that join, are recorded in."""
         columns = {key: options[key] for key in ("time", "key", "duration", "end") if key in options}
-        with _named("log must be the path of a log"):
-            return read_recording(self._directory / options["log"], **columns)
+        with _named("log"):
+            return self._read(options["log"], columns)
+
+    def _read(self, name: Any, columns: Mapping[Any, Any]) -> Recording:
+        """Read a recording beside the scenario."""
+        if not isinstance(name, str):
+            raise TypeError(f"must be the path of a recording, got {name!r}")
+        path = self._directory / name
+        try:
+            return read_recording(path, **columns)
+        except OSError as error:
+            raise ValueError(f"{path} cannot be read: {error.strerror or error}") from error
 
     def _make_population(self, sim: Simulation, name: str, options: dict[str, Any]) -> Population:
         joins, lifetime = options.get("joins"), options.get("lifetime")
@@ -337,6 +347,8 @@ class TomlScenario(Scenario):
             with _named("joins"):
                 terms["joins"] = self._joins(joins)
         if lifetime is not None:
+            if not isinstance(lifetime, dict) and not _seconds("lifetime", lifetime):
+                raise ValueError(f"lifetime must be > 0, got {lifetime!r}")
             terms["lifetime"] = (
                 self._distribution("lifetime", lifetime, "seconds") if isinstance(lifetime, dict) else lifetime
             )

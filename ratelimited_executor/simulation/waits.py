@@ -6,8 +6,10 @@ A wait is the time from the due time of an attempt to its start.
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from collections import defaultdict
 from dataclasses import dataclass, field
+from itertools import repeat
 from typing import TYPE_CHECKING, Any, Final
 
 from ratelimited_executor._core.durations import seconds_of
@@ -18,7 +20,7 @@ from ratelimited_executor.simulation.meters import GROWTH, new_histogram
 from ratelimited_executor.simulation.summary import JobSummary, ObjectiveSummary, Quantiles
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from ratelimited_executor._core.durations import DurationLike
     from ratelimited_executor.simulation.chances import Arriving
@@ -36,8 +38,9 @@ _ROUNDING: Final = GROWTH  # percentiles are at most that much too high
 class Objective:
     """A service level objective: in every period, most jobs of a kind wait no longer than a time.
 
-    Each attempt counts in the period in which it starts. An arrival that has not started at the end of a period, because
-    it still waits, has expired or was refused, counts there with the time since it was due.
+    Each attempt counts in the period in which it starts. An arrival that has waited longer than ``within`` at the end of a
+    period, and has not started, counts there with the time since it was due: in each period while it waits, and in one if
+    it may expire or be refused. If what waits at the end of the run could still decide it, the objective is not decided.
 
     Args:
         within: the longest wait, >= 0; a number of seconds, a timedelta or a str such as ``"5s"``.
@@ -70,6 +73,52 @@ def end_of_period(time: float, each: float) -> float:
     return (math.floor(time / each) + 1) * each
 
 
+@dataclass(frozen=True, slots=True)
+class JudgedPeriods:
+    """How an objective was kept in some periods; the attributes are those of :class:`ObjectiveSummary`."""
+
+    periods: int = 0
+    missed: int = 0
+    worst: float = 0.0
+    undecided: int = 0
+    worst_at: float = 0.0
+
+    def with_period(
+        self, begin: float, waits: DurationHistogram, objective: Objective, open_waits: Sequence[float] = ()
+    ) -> JudgedPeriods:
+        """Return the judged on one period more.
+
+        Args:
+            begin: when the period began.
+            waits: the waits in the period.
+            objective: what is to be kept.
+            open_waits: how long those have waited at its end that are not late and may become late, ascending.
+        """
+        share = objective.percent / 100 - _TINY
+        found = waits.quantile(share) if waits.total else -1.0
+        is_missed = found > objective.within * _ROUNDING
+        doubtful = 0 if is_missed else len(open_waits) - bisect_right(open_waits, found)
+        is_undecided = doubtful > (1 - share) * (waits.total + doubtful)
+        if is_undecided:
+            found = _together(waits, open_waits).quantile(share)
+        if found < 0:
+            return self  # nothing to judge
+        return JudgedPeriods(
+            periods=self.periods + (not is_undecided),
+            missed=self.missed + is_missed,
+            worst=max(self.worst, found),
+            undecided=self.undecided + is_undecided,
+            worst_at=begin if found > self.worst else self.worst_at,
+        )
+
+
+def _together(waits: DurationHistogram, more: Sequence[float]) -> DurationHistogram:
+    found = new_histogram()
+    found.merge(waits)
+    found.add_sorted(more)
+    return found
+
+
 @dataclass(slots=True)
 class ObjectiveRecord:
     """An objective, and how it was kept so far.
@@ -78,71 +127,81 @@ class ObjectiveRecord:
         objective: the objective.
         current: the waits in the current period.
         end: the end of that period, in seconds since the start.
-        periods: the number of periods that have ended, and in which jobs started.
-        missed: how many of these missed the objective.
-        worst: the largest percentile of a period.
-        expected: due times and jobs that may not have started.
+        ended: the beginning of the period before it and its waits, if any; it is judged once the run goes on beyond it.
+        judged: the periods before these.
+        expected: due times and jobs that may not have started, and whether each waits until it starts.
         looked_count: how many of these there were after the last look.
     """
 
     objective: Objective
     current: DurationHistogram
     end: float
-    periods: int = 0
-    missed: int = 0
-    worst: float = 0.0
-    expected: list[tuple[float, Arriving]] = field(default_factory=list)
+    ended: tuple[float, DurationHistogram] | None = None
+    judged: JudgedPeriods = JudgedPeriods()
+    expected: list[tuple[float, Arriving, bool]] = field(default_factory=list)
     looked_count: int = 0
 
-    def expect(self, dues: Iterable[float], arrivals: Iterable[Arriving]) -> None:
-        """Record that jobs are due at some times; of those that have started most are forgotten."""
-        self.expected += zip(dues, arrivals, strict=True)
+    def expect(self, dues: Iterable[float], arrivals: Iterable[Arriving], *, stays: bool = True) -> None:
+        """Record that jobs are due at some times; of those that have started most are forgotten.
+
+        Args:
+            dues: the due times.
+            arrivals: the jobs.
+            stays: False if they may expire or be refused: then they are late in one period, and in no other.
+        """
+        self.expected += zip(dues, arrivals, repeat(stays), strict=False)
         if len(self.expected) > 2 * self.looked_count + _GATHER_COUNT:
             self.expected = [each for each in self.expected if not each[1].attempts]
             self.looked_count = len(self.expected)
 
-    def count_late(self, time: float) -> None:
-        """Count the jobs that are late by now and have not started, each of them once."""
-        late = sorted(
-            time - due for due, job in self.expected if not job.attempts and time - due > self.objective.within
-        )
-        self.current.add_sorted(late)
-        self.expected = [
-            each for each in self.expected if not each[1].attempts and time - each[0] <= self.objective.within
-        ]
-
     def end_period(self, time: float) -> None:
         """End the current period, and begin the one of a time."""
-        self.count_late(time)
+        self.judged = self._judge_ended()
+        self.current.add_sorted(sorted(wait for wait in self._waits(time) if wait > self.objective.within))
+        self.expected = [
+            each
+            for each in self.expected
+            if not each[1].attempts and (each[2] or time - each[0] <= self.objective.within)
+        ]
+        self.ended, self.current = (self.end - self.objective.each, self.current), new_histogram()
         self.end = end_of_period(time, self.objective.each)
-        self.periods, self.missed, self.worst = self._with_current()
-        self.current = new_histogram()
 
     def forget(self) -> None:
         """Forget the periods so far."""
-        self.periods = self.missed = 0
-        self.worst = 0.0
-        self.current = new_histogram()
+        self.judged, self.ended, self.current = JudgedPeriods(), None, new_histogram()
 
-    def sum_up(self) -> ObjectiveSummary:
-        """Return how it was kept, in the current period as well."""
-        periods, missed, worst = self._with_current()
+    def sum_up(self, time: float) -> ObjectiveSummary:
+        """Return how it was kept, in the current period as well, at the end of a run.
+
+        What waits by then, and is not late, may still become late. It is taken to start like the others, unless it has
+        waited longer than the percentile of these: if so many have that the objective depends on them, it is not decided.
+        """
+        waits = sorted(self._waits(time))
+        late = bisect_right(waits, self.objective.within)
         objective = self.objective
+        begin = self.end - objective.each
+        if self.ended is not None and time <= begin:  # it ends with the run
+            judged, (begin, last) = self.judged, self.ended
+        else:
+            judged, last = self._judge_ended(), _together(self.current, waits[late:])
+        judged = judged.with_period(begin, last, objective, waits[:late])
         return ObjectiveSummary(
             percent=objective.percent,
             within=objective.within,
             each=objective.each,
-            periods=periods,
-            missed=missed,
-            worst=worst,
+            periods=judged.periods,
+            missed=judged.missed,
+            worst=judged.worst,
+            undecided=judged.undecided,
+            worst_at=judged.worst_at,
         )
 
-    def _with_current(self) -> tuple[int, int, float]:
-        if not self.current.total:
-            return self.periods, self.missed, self.worst
-        found = self.current.quantile(self.objective.percent / 100 - _TINY)
-        is_missed = found > self.objective.within * _ROUNDING
-        return self.periods + 1, self.missed + is_missed, max(self.worst, found)
+    def _waits(self, time: float) -> Iterator[float]:
+        """Yield how long each job has waited that is due and has not started."""
+        return (time - due for due, job, _ in self.expected if not job.attempts and due <= time)
+
+    def _judge_ended(self) -> JudgedPeriods:
+        return self.judged if self.ended is None else self.judged.with_period(*self.ended, self.objective)
 
 
 class Waits(WaitFields):
@@ -167,10 +226,16 @@ class Waits(WaitFields):
         self._recent: dict[Any, list[float]] | None = defaultdict(list)  # by key, since they were last counted
         self._by_key: dict[Any, DurationHistogram] = {}
 
-    def expect(self, dues: Iterable[float], arrivals: Sequence[Arriving]) -> None:
-        """Record that jobs of the kind are due at some times, in seconds since the start, whether they ever start or not."""
+    def expect(self, dues: Iterable[float], arrivals: Sequence[Arriving], *, stays: bool = True) -> None:
+        """Record that jobs of the kind are due at some times, in seconds since the start, whether they ever start or not.
+
+        Args:
+            dues: the due times.
+            arrivals: the jobs.
+            stays: False if they may expire or be refused.
+        """
         for record in self.records:
-            record.expect(dues, arrivals)
+            record.expect(dues, arrivals, stays=stays)
 
     @property
     def least_period(self) -> float:
@@ -234,8 +299,6 @@ class Waits(WaitFields):
             execution_time: the durations of the jobs.
             price: that of an attempt.
         """
-        for record in self.records:
-            record.count_late(time)
         return JobSummary(
             wait=Quantiles.of(self._meter.histogram),
             execution_time=Quantiles.of(execution_time),
@@ -245,6 +308,6 @@ class Waits(WaitFields):
             wait_by_key={}
             if self._recent is None  # those counted so far are not all
             else {key: Quantiles.of(found) for key, found in self._by_key.items()},
-            objectives=tuple(record.sum_up() for record in self.records),
+            objectives=tuple(record.sum_up(time) for record in self.records),
             cost=price * execution_time.total,
         )

@@ -407,7 +407,7 @@ def test_scenario_file(load, joins, joined, left):
     [
         ('joins = "often"', r"\[populations.accounts\]: joins: rate must look like"),
         ("joins = {25 = 1}", r"\[populations.accounts\]: joins: rates must have hours of the day, 0 to 23"),
-        ("joins = {log = 5}", r"\[populations.accounts\]: joins: log must be the path of a log"),
+        ("joins = {log = 5}", r"\[populations.accounts\]: joins: log: must be the path of a recording, got 5"),
         ('joins = {log = "members.csv", when = "at"}', r"\[populations.accounts\] joins has when, which is unknown"),
         ('joins = {log = "members.csv", time = "at", end = "until", duration = "until"}', "end must not be given beside duration"),
         ("lifetime = {median = 3}", r"\[populations.accounts\]: lifetime must be seconds, {mean = 4, p90 = 8}"),

@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ratelimited_executor.cli.run.results import result_row
+from ratelimited_executor.simulation import Recorded, Scenario, simulate
 from ratelimited_executor.simulation.recordings import (
     Recording,
     read_access_log,
@@ -55,6 +56,23 @@ def table(tmp_path):
 
 
 # Access logs: what is read.
+
+
+def test_rows_that_are_skipped_and_whole_durations_are_noted(tmp_path):
+    """A run says so: a fiftieth less traffic, or a thousand times the work, is another service."""
+    file = tmp_path / "calls.csv"
+    file.write_text("at,took\n" + "".join(f"{'' if n % 150 == 0 else n},{1800 + n % 7}\n" for n in range(3000)))
+    found = read_csv(file, time="at", duration="took")
+    assert found.notes == ("20 of 3,000 rows skipped, as they have no time or cannot be read",)
+    assert ("durations are whole numbers with a mean of 1,803 s" in found.duration_notes[0]) is True
+
+    class Replay(Scenario):
+        def setup(self, sim):
+            sim.arrive(Recorded(found), sim.executor("api"), sim.job("call", "recorded"))
+
+    first, second = simulate(Replay(), days=0.01, seed=1).summary.notes
+    assert (f"the arrivals of call: {found.notes[0]}", True) == (first, second.endswith("divide them by 1,000"))
+    assert () == read_csv(file, time="at").duration_notes
 
 
 def test_common_log_format_is_read(log):

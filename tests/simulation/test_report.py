@@ -19,7 +19,7 @@ from ratelimited_executor.simulation.database import SCHEMA
 from ratelimited_executor.simulation.report import write_report
 from ratelimited_executor.simulation.report.overview import RUN_COUNT_MAX, draw_overview, save_overview
 from ratelimited_executor.simulation.report.pieces import POINTS_MAX, Grid, Maxima, Sums
-from ratelimited_executor.simulation.report.plots import HistogramPlot, RingPlot, TimePlot, make_plots
+from ratelimited_executor.simulation.report.plots import HistogramPlot, RingPlot, TimePlot, _text_of_marks, make_plots
 from ratelimited_executor.simulation.report.reading import Bin, _quantile, read_run, read_runs
 from ratelimited_executor.simulation.report.units import duration, number, tick_distance, time_axis_unit, unit_for
 from ratelimited_executor.simulation.strategies import Central
@@ -331,6 +331,20 @@ def test_each_run_has_its_line_and_column(make_run, run, tmp_path):
     text = (tmp_path / "report.html").read_text(encoding="utf-8")
     assert re.search('class="differs"><th scope="row">Seed', text)
     assert not re.search('class="differs"><th scope="row">Scenario', text)
+
+
+@pytest.mark.parametrize(
+    ("names", "text"),
+    [
+        (["batch is out", "mail is out"], "batch, mail are out"),
+        (["a is back", "note", "b is back"], "a, b are back, note"),
+        (["payments of customers is out", "a mark of its own"], "payments of custom… and 1 more"),
+    ],
+)
+def test_neighbouring_events_share_a_text(names, text):
+    """Two outages of an hour are named both; if they are too long, it says that there are more."""
+    found = _text_of_marks(names)
+    assert (text, True) == (found, len(found) <= 30)
 
 
 def test_many_executors_are_summed_up(make_run, tmp_path):

@@ -76,8 +76,13 @@ def test_sliders_show_what_would_be(visit):
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_page_fits_a_phone(visit, scheme):
     """Nothing is wider than the screen, in both themes."""
-    page = visit(made(), viewport={"width": 390, "height": 800}, color_scheme=scheme)
+    page = visit(made(has_mails=True), viewport={"width": 390, "height": 800}, color_scheme=scheme)
     assert 390 == page.evaluate("document.documentElement.scrollWidth")
+    cells = page.eval_on_selector_all(
+        "td[data-label]", "all => all.map(one => [one.dataset.label, one.getBoundingClientRect().right])"
+    )
+    assert {"objectives kept", WORST, MAILS} <= {label for label, _ in cells}
+    assert all(right <= 390 for _, right in cells), "no figure is beyond the edge"
 
 
 @pytest.mark.slow
@@ -94,6 +99,7 @@ def test_one_parameter_without_prices_or_objectives(visit):
 def test_the_axes_of_the_plot_have_numbers_that_do_not_overlap(visit, width):
     """Costs are numbers, and waits have their unit, at the widths of a desk and of a phone."""
     page = visit(made(), viewport={"width": width, "height": 800})
+    assert [WORST] == page.locator("#price text.of").all_text_contents()
     texts = page.locator("#price text.tick").all_text_contents()
     assert ["10 s", "20 s", "30 s", "40 s", "50 s", "60 s", "70 s"] == [text for text in texts if text.endswith("s")]
     assert {"1", "3", "5"} <= {text for text in texts if not text.endswith("s")}
@@ -133,7 +139,7 @@ def test_the_table_has_the_differences_of_each_figure(tmp_path):
     text = write_sweep_page(made(has_mails=True), tmp_path / "sweep.html").read_text()
     assert 2 == text.count('<th scope="col">difference, seed by seed</th>')
     assert "Differences are from workers=4, rate=5/s" in text
-    assert "<td>+40 s ± 0 s</td>" in text
+    assert '<td data-label="difference, seed by seed">+40 s ± 0 s</td>' in text
 
 
 def test_an_answer_says_what_is_chosen_and_why():

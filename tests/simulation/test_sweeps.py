@@ -7,7 +7,7 @@ import re
 import subprocess
 import sys
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import stdev
 
@@ -16,6 +16,7 @@ import pytest
 from ratelimited_executor import Pacing
 from ratelimited_executor.simulation import LogNormal, Objective, Poisson, Scenario, Simulation
 from ratelimited_executor.simulation.processes import LostWorkerError
+from ratelimited_executor.simulation.report.sweep_page import answer_of
 from ratelimited_executor.simulation.shortcut.check import ShortcutError
 from ratelimited_executor.simulation.sweeps import Configuration, Estimate, Sweep, SweepRun, sweep
 
@@ -36,6 +37,17 @@ class Load(Scenario):
         executor = sim.executor("api", max_concurrency=self.workers, worker_price=self.price)
         call = sim.job("call", LogNormal(mean=self.mean, p90=2 * self.mean), objectives=Objective("10s"))
         sim.arrive(Poisson(0.5), executor, call)
+
+
+@dataclass
+class Short(Scenario):
+    """Calls for an hour of two workers, each of whom may wait longer than the run lasts."""
+
+    workers: int = 2
+
+    def setup(self, sim: Simulation) -> None:
+        executor = sim.executor("api", max_concurrency=self.workers, pacing=Pacing.ON_TIME, worker_price=1)
+        sim.schedule_many(executor, sim.job("call", 36, objectives=Objective("2h")), range(200))
 
 
 def run(grid, **options):
@@ -76,6 +88,40 @@ def made(figures, *, kept=None):
             values = {"worst wait of x": wait, "wait": wait, "cost": cost}
             each.runs[seed] = SweepRun(settings=each.settings, seed=seed, figures=values, is_kept=is_kept, digest="")
     return found
+
+
+def test_what_a_run_is_too_short_to_judge_is_not_chosen():
+    """A kind that waits up to the end of the run, for less than its objective allows, has kept nothing yet."""
+    found = sweep(Short, {"workers": [0, 1, 2]}, seeds=1, days=1 / 24, processes=1)
+    none, one, two = found.configurations
+    assert [WORST] == none.undecided == one.undecided
+    assert ([], [], ["call"]) == (none.missed, two.undecided, none.undecided_kinds)
+    assert found.cheapest is two
+    assert {WORST: 1} == found.keepers
+    short = sweep(Short, {"workers": [0, 1]}, seeds=1, days=1 / 24, processes=1)
+    assert short.cheapest is None
+    assert "2 of 2 are not decided, as the run is too short: give more days." in answer_of(short)
+
+
+def test_the_nearest_is_named_if_none_keeps_its_objectives():
+    """The one that misses fewest, and of these the one with the least excess; with what it misses, and when."""
+    found = made({1: [(1, 9), (1, 9)], 2: [(2, 8), (2, 6)], 3: [(3, 5), (3, 90)]}, kept=())
+    for each in found.configurations:
+        for seed, run in each.runs.items():
+            is_missed = (each.settings["workers"], seed) != (3, 0)
+            each.runs[seed] = replace(
+                run,
+                is_kept=not is_missed,
+                missed=["worst wait of x"] if is_missed else [],
+                promised={"worst wait of x": 5.0},
+                worst_at={"worst wait of x": 43200.0 * seed},
+            )
+    found.is_complete = True
+    assert 3 == found.best.settings["workers"], "one of its runs keeps them"
+    told = "missed in 1 of 2 runs, the worst in the period from 12h on"
+    assert told in answer_of(found)
+    del found.configurations[2]
+    assert 2 == found.best.settings["workers"], "7 s on average are nearer to 5 s than 9 s"
 
 
 def test_the_cheapest_that_keeps_its_objectives_is_chosen():

@@ -885,7 +885,7 @@ OTHER = {
     "daily is a number": (HEAD + CALL + "daily = 5", r"number 1.*daily"),
     "hour is noon": (HEAD + CALL + "daily = {noon = 1}", r"number 1.*(hour|daily).*noon"),
     "missing log": (HEAD + CALL + 'log = "no.log"', r"number 1.*no\.log"),
-    "log is a number": (HEAD + CALL + "log = 5", r"number 1.*log must"),
+    "log is a number": (HEAD + CALL + "log = 5", r"number 1.*log: must be the path"),
     "phase by zero": (HEAD + SYNC + 'cycle = 3600\nphase = "1/0"', r"number 1.*phase"),
     "phase is a word": (HEAD + SYNC + 'cycle = 3600\nphase = "half"', r"number 1.*phase"),
     "outage without begin": (HEAD + CALL + "count = 1\n" + OUTAGE + "end = 5", r"outages.*begin"),

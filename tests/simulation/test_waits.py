@@ -1,5 +1,7 @@
 """Waits of jobs are kept by kind, priority and key, and against objectives; workers and calls have their price."""
 
+import math
+
 import pytest
 
 from ratelimited_executor import Pacing, Retry
@@ -199,7 +201,7 @@ def test_jobs_that_do_not_start_miss_an_objective():
 
     [halted] = run(nobody).jobs_by_kind["call"].objectives
     assert (2, 2) == (halted.periods, halted.missed)
-    assert 1790 <= halted.worst <= 1802
+    assert 3560 <= halted.worst <= 3604, "what waits counts in each period"
 
     def impatient(sim):
         executor = sim.executor("api", max_concurrency=1, pacing=Pacing.ON_TIME)
@@ -223,6 +225,69 @@ def test_jobs_that_do_not_start_miss_an_objective():
         sim.offer(executor, call, 5, delay=300)
 
     assert run(enough).is_objective_kept
+
+
+@pytest.mark.parametrize(
+    ("due", "within", "days", "expected"),
+    [
+        ("22h", "8h", 1, (0, 0, 1, 2)),
+        ("22h", "1h", 1, (1, 1, 0, 2)),
+        ("1h", "30h", 1, (0, 0, 1, 23)),
+        ("22h", "8h", 1.5, (1, 1, 0, 14)),
+        ("1h", "1h", 2.5, (3, 3, 0, 59)),
+        ("1h", "1h", 6, (6, 6, 0, 143)),
+    ],
+)
+def test_what_never_starts_misses_each_period_or_leaves_it_undecided(due, within, days, expected):
+    """It is late in each period in which it waits, and not decided while it is not late, up to the end of the run."""
+
+    def setup(sim):
+        executor = sim.executor("api", max_concurrency=0)
+        call = sim.job("call", 6, objectives=Objective(within))
+        sim.at(due, lambda: sim.schedule_many(executor, call, range(100)))
+
+    summary = run(setup, days=days)
+    [objective] = summary.jobs_by_kind["call"].objectives
+    found = (objective.periods, objective.missed, objective.undecided)
+    assert (*expected[:3], pytest.approx(expected[3] * 3600, rel=1e-3)) == (*found, objective.worst)
+    assert (bool(expected[1]), False) == (objective.is_decided, objective.is_kept)
+    assert objective.worst_at == (math.ceil(days) - 1) * 86400
+    assert not summary.is_objective_kept
+
+
+@pytest.mark.parametrize(("waiting", "is_decided"), [(1, True), (2, False)])
+def test_an_objective_is_decided_if_what_waits_cannot_change_it(waiting, is_decided):
+    """Of 100 jobs one may be late; the others waited shorter than those that wait at the end."""
+
+    def setup(sim):
+        executor = sim.executor("api", max_concurrency=100 - waiting, pacing=Pacing.ON_TIME)
+        sim.schedule_many(executor, sim.job("call", 7200, objectives=Objective("2h")), range(100))
+
+    [objective] = run(setup).jobs_by_kind["call"].objectives
+    assert (is_decided, is_decided) == (objective.is_decided, objective.is_kept)
+    assert (1 if is_decided else 0, 0) == (objective.periods, objective.missed)
+
+
+def test_an_objective_without_jobs_is_not_decided():
+    """Nothing was judged."""
+    summary = run(lambda sim: (sim.executor("api"), sim.job("call", 1, objectives=Objective("5s"))))
+    [objective] = summary.jobs_by_kind["call"].objectives
+    assert (0, False, False) == (objective.periods, objective.is_decided, objective.is_kept)
+
+
+def test_jobs_that_expire_or_are_refused_are_late_once():
+    """They do not wait any more in the periods that follow."""
+
+    def setup(sim):
+        executor = sim.executor("api", max_concurrency=0, expires="3s")
+        full = sim.executor("full", max_concurrency=0, max_pending=1)
+        call = sim.job("call", 1, objectives=Objective("5s", each="10m"))
+        other = sim.job("other", 1, objectives=Objective("5s", each="10m"))
+        sim.schedule_many(executor, call, range(10))
+        sim.offer(full, other, 1)
+
+    kinds = run(setup).jobs_by_kind
+    assert [(1, 1), (1, 1)] == [(each.periods, each.missed) for kind in kinds.values() for each in kind.objectives]
 
 
 def test_a_warm_up_ends_where_it_says_though_nothing_happens_then():

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import math
+import re
 import sys
 from contextlib import contextmanager
 from datetime import datetime
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import click
 
@@ -23,18 +24,21 @@ __all__ = ["Duration", "Moment", "RateText", "errors_as_usage", "loop_factory", 
 
 S = TypeVar("S")
 T = TypeVar("T")
+_ZERO: Final = re.compile(r"0+(\.0*)?(ms|s|m|h|d)?")
 
 
 class Duration(click.ParamType[float]):
-    """Seconds, or a text such as 10m; from ``least`` to ``most`` seconds."""
+    """Seconds, or a text such as 10m; from ``least`` to ``most`` seconds, and 0 only if ``may_be_zero``."""
 
     name = "duration"
 
-    def __init__(self, least: float = 0.0, most: float = math.inf) -> None:
-        self._least, self._most = least, most
+    def __init__(self, least: float = 0.0, most: float = math.inf, *, may_be_zero: bool = False) -> None:
+        self._least, self._most, self._may_be_zero = least, most, may_be_zero
 
     def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> float:
         """Return the seconds."""
+        if self._may_be_zero and _ZERO.fullmatch(str(value)):
+            return 0.0
         try:
             seconds = value if isinstance(value, float) else parse_duration(str(value))
         except ValueError as error:

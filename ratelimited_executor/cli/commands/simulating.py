@@ -43,7 +43,11 @@ def _list_strategies(context: click.Context, _: click.Parameter, is_wanted: bool
 @click.option(
     "--step", type=Duration(), default="1m", show_default=True, help="The interval over which values are aggregated."
 )
-@click.option("--warm-up", type=Duration(), help="A span at the beginning that the summary and the report leave out.")
+@click.option(
+    "--warm-up",
+    type=Duration(may_be_zero=True),
+    help="A span at the beginning that the summary and the report leave out.",
+)
 @click.option("--samples", is_flag=True, help="Keep every single value: at least ten times the size.")
 @click.option("--set", "settings", multiple=True, metavar="NAME=VALUE", help="Set a parameter of the scenarios.")
 @click.option(
@@ -106,7 +110,9 @@ class _Part(click.ParamType[float]):
     type=click.FloatRange(min=0, min_open=True),
     help="The number of days to simulate; the scenario's own by default.",
 )
-@click.option("--warm-up", type=Duration(), help="A span at the beginning of each run that is not measured.")
+@click.option(
+    "--warm-up", type=Duration(may_be_zero=True), help="A span at the beginning of each run that is not measured."
+)
 @click.option(
     "--step", type=Duration(), default="1m", show_default=True, help="The interval over which values are aggregated."
 )

@@ -22,6 +22,8 @@ from ratelimited_executor.simulation.limits import JOBS_MAX, NODES_MAX
 from ratelimited_executor.testing.clock import DEFAULT_START_WALL
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from rich.console import Console
 
     from ratelimited_executor.simulation import Distribution, Forecast, RunProgress, RunResult, Scenario
@@ -161,7 +163,7 @@ def _duration_of(options: ForecastOptions) -> Distribution:
         if options.duration is not None:
             return Constant(options.duration)
         if options.durations is not None:
-            durations = read_recording(options.durations).durations
+            durations = _recorded(options.durations)
             if durations is None:
                 raise CommandError(f"{options.durations} does not contain the duration of each call")
             return Sample(durations)
@@ -169,6 +171,21 @@ def _duration_of(options: ForecastOptions) -> Distribution:
         return Exponential(options.mean) if options.p90 is None else LogNormal(mean=options.mean, p90=options.p90)
     except (ModuleNotFoundError, OSError, ValueError) as error:
         raise CommandError(str(error)) from error
+
+
+def _recorded(path: str) -> Sequence[float] | None:
+    """Return the durations of an access log, or of the results of a run."""
+    try:
+        return read_recording(path).durations
+    except OSError as error:
+        raise CommandError(f"--durations: {path} cannot be read: {error.strerror or error}") from error
+    except ValueError as error:
+        if "time must name the column" not in str(error):
+            raise
+        raise CommandError(
+            f"--durations takes an access log or the results of a run, and {path} is a table: forecast a scenario file "
+            f'whose jobs have duration = {{sample = "{path}", time = "COLUMN", duration = "COLUMN"}}'
+        ) from error
 
 
 def _within(options: ForecastOptions, start: datetime) -> float:

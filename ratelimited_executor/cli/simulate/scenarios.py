@@ -132,16 +132,18 @@ def _parse_settings(text: str, known: Mapping[str, Any], settings: Iterable[str]
     options: dict[str, Any] = {}
     for setting in settings:
         name, equals, value = setting.partition("=")
-        if not equals or name not in known:
-            there = ", ".join(known) or "none"
+        there = ", ".join(known) or "none"
+        if not equals:
             raise CommandError(
                 f"--set must be name=value, with a parameter of {text} as the name ({there}), got {setting!r}"
             )
+        if name not in known:
+            raise CommandError(f"{text} has no parameter {name!r}: give one of its own ({there})")
         hint = known[name]
         try:
             options[name] = _parse_value(value, hint)
         except ValueError as error:
-            raise CommandError(f"--set {name} must be {getattr(hint, '__name__', hint)}, got {value!r}") from error
+            raise CommandError(f"{name} must be {getattr(hint, '__name__', hint)}, got {value!r}") from error
     return options
 
 

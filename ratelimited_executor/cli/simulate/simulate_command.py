@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import signal
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -91,15 +91,16 @@ def run_simulations(options: SimulateOptions, *, console: Console | None = None)
     files = {scenario.name: directory / f"{file_name(scenario.name)}.sqlite3" for scenario in scenarios}
     if len(set(files.values())) < len(files):
         raise CommandError("two scenarios would have the same file: give one of them another name")
-    _prepare(directory, list(files.values()), options)
     results: dict[str, RunResult] = {}
-    for scenario in scenarios:
-        with _set_aside(files[scenario.name], is_wanted=options.force):
-            results[scenario.name] = _run(
-                scenario, files[scenario.name], options, console, is_one_of_many=len(scenarios) > 1
-            )
-        if results[scenario.name].status != "finished":
-            break
+    with removing_empty(directory):
+        _prepare(directory, list(files.values()), options)
+        for scenario in scenarios:
+            with _set_aside(files[scenario.name], is_wanted=options.force):
+                results[scenario.name] = _run(
+                    scenario, files[scenario.name], options, console, is_one_of_many=len(scenarios) > 1
+                )
+            if results[scenario.name].status != "finished":
+                break
     stopped = next((result for result in results.values() if result.status != "finished"), None)
     _print_results(console, results, is_comparison=len(scenarios) > 1 and stopped is None)
     for name in results:
@@ -193,10 +194,28 @@ def _prepare(directory: Path, files: Sequence[Path], options: SimulateOptions) -
         )
     if options.resume and not runs:
         raise CommandError(f"there is nothing to resume in {directory}")
+    make_directory(directory)
+
+
+def make_directory(directory: Path) -> None:
+    """Create the directory of the results."""
     try:
         directory.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise CommandError(f"--output: {error}") from error
+
+
+@contextmanager
+def removing_empty(directory: Path) -> Iterator[None]:
+    """Remove a directory, and those above it, if they were created here, and an error has left them empty."""
+    created = [each for each in (directory, *directory.parents) if not each.exists()]
+    try:
+        yield
+    except BaseException:
+        with suppress(OSError):  # it is not empty
+            for each in created:
+                each.rmdir()
+        raise
 
 
 @contextmanager
@@ -270,6 +289,8 @@ def _print_summary(console: Console, result: RunResult) -> None:
         f"{format_duration(result.wall_seconds)}, {result.speed:,.0f} x real time, {result.rows:,} rows",
     )
     console.print(_summary_table(result))
+    for note in result.summary.notes:
+        print_line(console, f"Note: {note}.")
 
 
 def _summary_table(result: RunResult) -> Table:
@@ -332,9 +353,10 @@ def _add_kind(table: Table, name: str, kind: JobSummary) -> None:
         key, worst = kind.longest_waiting_key
         table.add_row(f"of the key that waited longest, {escape(str(key)[:_KEY_LENGTH])}", _spans(worst))
     for each in kind.objectives:
-        kept = "kept" if each.is_kept else f"[red]missed in {each.missed} of {each.periods}[/]"
+        kept = "kept" if each.is_kept else f"[red]missed in {each.missed} of {each.periods + each.undecided}[/]"
+        kept = kept if each.is_decided else "[yellow]not decided, as the run is too short[/]"
         told = f"{each.percent:g} % within {format_duration(each.within)} in each {format_duration(each.each)}"
-        table.add_row(told, f"{kept}, at worst {_span(each.worst)}")
+        table.add_row(told, f"{kept}, at worst {_span(each.worst)}{'' if each.is_decided else ' so far'}")
 
 
 def _comparison_table(comparison: Comparison, results: dict[str, RunResult]) -> Table:

@@ -20,12 +20,14 @@ from ratelimited_executor.cli.exits import CommandError, ExitStatus
 from ratelimited_executor.cli.screen import console_of, print_line
 from ratelimited_executor.cli.simulate.progress import show_runs
 from ratelimited_executor.cli.simulate.scenarios import describe_error, load_scenario
-from ratelimited_executor.cli.simulate.simulate_command import file_name, stopping
+from ratelimited_executor.cli.simulate.simulate_command import file_name, make_directory, removing_empty, stopping
 from ratelimited_executor.simulation.report.sweep_page import answer_of, write_sweep_page
 from ratelimited_executor.simulation.report.sweep_table import KEPT, columns_of
 from ratelimited_executor.simulation.sweeps import RUNS_MAX, Sweep, sweep
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from rich.console import Console
 
     from ratelimited_executor.simulation import Scenario
@@ -76,10 +78,37 @@ def run_sweep(options: SweepOptions, *, console: Console | None = None) -> ExitS
     console = console_of(console)
     if options.resume and options.force:
         raise CommandError("--resume continues an existing sweep, and --force removes it: give only one of them")
-    grid, given = grid_of(options.settings), grid_of(options.given)
+    grid, given = grid_of(options.settings), grid_of(options.given, "--given")
     make = partial(_make, options.scenario)
     make(**{name: values[0] for name, values in {**grid, **given}.items()})  # what is wrong here is bad usage
     directory = options.output or Path(f"sweep-{file_name(Path(options.scenario.partition(':')[0]).stem)}")
+    with removing_empty(directory):
+        found, results = _swept(make, grid, given, directory, options, console)
+    _print(console, found)
+    wanted = options.precision or math.inf
+    vague = [each for each in found.configurations if each.estimate(found.figure).relative > wanted]
+    if vague and found.is_complete:
+        told = f"{len(vague)} configurations are less precise than {wanted:.0%} after {options.seeds} runs"
+        print_line(console, f"{told}: give more --seeds.")
+    _write_csv(found, directory / "sweep.csv")
+    page = directory / "sweep.html"
+    write_sweep_page(found, page)
+    print_line(console, f"Page: {page}; figures of all configurations: {directory / 'sweep.csv'}; runs: {results}")
+    if not found.is_complete:
+        print_line(console, "Stopped. The same command with --resume goes on.")
+        return ExitStatus.INTERRUPTED
+    return ExitStatus.FAILED if found.has_objectives and found.cheapest is None else ExitStatus.DONE
+
+
+def _swept(
+    make: Callable[..., Scenario],
+    grid: dict[str, list[str]],
+    given: dict[str, list[str]],
+    directory: Path,
+    options: SweepOptions,
+    console: Console,
+) -> tuple[Sweep, Path]:
+    """Run the sweep; return it, and the file of its runs."""
     results = _prepare(directory, options)
     with stopping() as is_stopped, show_runs(console, "runs", is_quiet=options.quiet) as show:
 
@@ -110,23 +139,10 @@ def run_sweep(options: SweepOptions, *, console: Console | None = None) -> ExitS
         except (Exception, SystemExit) as error:  # the scenario's own code runs there, and may raise anything
             where = "".join(f" ({note})" for note in getattr(error, "__notes__", ()))
             raise CommandError(f"{describe_error(error)}{where}") from error
-    _print(console, found)
-    wanted = options.precision or math.inf
-    vague = [each for each in found.configurations if each.estimate(found.figure).relative > wanted]
-    if vague and found.is_complete:
-        told = f"{len(vague)} configurations are less precise than {wanted:.0%} after {options.seeds} runs"
-        print_line(console, f"{told}: give more --seeds.")
-    _write_csv(found, directory / "sweep.csv")
-    page = directory / "sweep.html"
-    write_sweep_page(found, page)
-    print_line(console, f"Page: {page}; figures of all configurations: {directory / 'sweep.csv'}; runs: {results}")
-    if not found.is_complete:
-        print_line(console, "Stopped. The same command with --resume goes on.")
-        return ExitStatus.INTERRUPTED
-    return ExitStatus.FAILED if found.has_objectives and found.cheapest is None else ExitStatus.DONE
+    return found, results
 
 
-def grid_of(settings: tuple[str, ...]) -> dict[str, list[str]]:
+def grid_of(settings: tuple[str, ...], option: str = "--set") -> dict[str, list[str]]:
     """Return the values of each parameter.
 
     >>> grid_of(("workers=6..8", "rate=5,10,20/s"))
@@ -136,14 +152,16 @@ def grid_of(settings: tuple[str, ...]) -> dict[str, list[str]]:
     for setting in settings:
         name, equals, text = setting.partition("=")
         if not (name and equals and text):
-            raise CommandError(f"--set must be name=values, such as workers=6..20 or rate=5,10,20/s, got {setting!r}")
+            raise CommandError(
+                f"{option} must be name=values, such as workers=6..20 or rate=5,10,20/s, got {setting!r}"
+            )
         if name in grid:
-            raise CommandError(f"--set {name} is given twice: write its values in one list, {name}=6,8,10..20")
-        grid[name] = values_of(name, text)
+            raise CommandError(f"{option} {name} is given twice: write its values in one list, {name}=6,8,10..20")
+        grid[name] = values_of(name, text, option)
     return grid
 
 
-def values_of(name: str, text: str) -> list[str]:
+def values_of(name: str, text: str, option: str = "--set") -> list[str]:
     """Return the values of a list: numbers, texts, and ranges ``first..last`` or ``first..last:step``.
 
     The unit of the last value is that of all numbers without one.
@@ -160,17 +178,17 @@ def values_of(name: str, text: str) -> list[str]:
         try:
             first, last, step = (Decimal(match[each] or "1") for each in ("first", "last", "step"))
         except InvalidOperation:
-            raise CommandError(f"--set {name}: a range is first..last or first..last:step, got {part!r}") from None
+            raise CommandError(f"{option} {name}: a range is first..last or first..last:step, got {part!r}") from None
         if step <= 0 or last < first or (last - first) / step > RUNS_MAX:
             raise CommandError(
-                f"--set {name}: the range {part} must rise, by a step > 0, to at most {RUNS_MAX:,} values"
+                f"{option} {name}: the range {part} must rise, by a step > 0, to at most {RUNS_MAX:,} values"
             )
         count = int((last - first) / step) + 1
         values += [f"{(first + number * step).normalize():f}{match['unit']}" for number in range(count)]
     if match := re.fullmatch(r"-?[\d.]+((?!e\d)[^\d.].*)", values[-1]):
         values = [value + match[1] if _NUMBER.fullmatch(value) else value for value in values]
     if len(set(values)) < len(values):
-        raise CommandError(f"--set {name} has a value twice: {text}")
+        raise CommandError(f"{option} {name} has a value twice: {text}")
     return values
 
 
@@ -188,12 +206,12 @@ def _prepare(directory: Path, options: SweepOptions) -> Path:
         )
     if options.resume and not results.exists():
         raise CommandError(f"there is nothing to resume in {directory}")
-    try:
-        directory.mkdir(parents=True, exist_ok=True)
-        if options.force:
+    make_directory(directory)
+    if options.force:
+        try:
             results.unlink(missing_ok=True)
-    except OSError as error:
-        raise CommandError(f"--output: {error}") from error
+        except OSError as error:
+            raise CommandError(f"--output: {error}") from error
     return results
 
 
@@ -214,7 +232,7 @@ def _print(console: Console, found: Sweep) -> None:
     for heading, _ in columns:
         table.add_column(escape(heading), justify="right", overflow="fold")
     for each in shown:
-        colour = "green" if each.is_kept else "red"
+        colour = "green" if each.is_kept else "red" if each.missed else "yellow"
         cells = [Text(text(each), style=colour if heading == KEPT else "") for heading, text in columns]
         is_best = best is not None and each is found.counterpart(each, best)
         table.add_row(*cells, style="bold" if is_best else None)
@@ -225,6 +243,8 @@ def _print(console: Console, found: Sweep) -> None:
     console.print(table)
     print_line(console, answer_of(found))
     print_line(console, found.shortcut)
+    for note in found.notes:
+        print_line(console, f"Note: {note}.")
 
 
 def _write_csv(found: Sweep, path: Path) -> None:
@@ -233,8 +253,9 @@ def _write_csv(found: Sweep, path: Path) -> None:
     with path.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
         halves = itertools.chain.from_iterable((name, f"{name} ±") for name in names)
-        writer.writerow([*found.axes, "runs", "objectives kept", *halves])
+        writer.writerow([*found.axes, "runs", "objectives kept", "objectives not decided", *halves])
         for each in found.configurations:
             estimates = [each.estimate(name) for name in names]
             cells = itertools.chain.from_iterable((estimate.mean, estimate.half) for estimate in estimates)
-            writer.writerow([*each.settings.values(), len(each.runs), each.kept_count, *cells])
+            undecided = sum(bool(run.undecided) and not run.missed for run in each.runs.values())
+            writer.writerow([*each.settings.values(), len(each.runs), each.kept_count, undecided, *cells])

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from html import escape
+from itertools import zip_longest
+from textwrap import wrap
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
@@ -11,6 +13,7 @@ if TYPE_CHECKING:
 __all__ = ["GREY", "alert", "axis", "document", "layout", "plot_html", "row_html", "section", "table", "table_html"]
 
 GREY: Final = "#8a8f98"
+_TITLE_CHARACTERS: Final = 36  # of a line of the title of an axis: what fits on a phone
 
 # Colours by name, light and dark, and the style of every page.
 _THEME: Final = """
@@ -56,7 +59,16 @@ tr.differs td { background: color-mix(in srgb, var(--accent) 10%, transparent); 
 p.note { color: var(--soft); font-size: 13px; margin: 10px 0 0; }
 details { margin-top: 14px; } summary { cursor: pointer; color: var(--accent); margin-bottom: 8px; }
 code { font: 13px/1.5 ui-monospace, monospace; }
-@media (max-width: 600px) { main { padding: 16px 10px 40px; } section { padding: 14px 12px; } }
+@media (max-width: 600px) { main { padding: 16px 10px 40px; } section { padding: 14px 12px; }
+  .plotly-graph-div { min-width: 0; }
+  table.numbers:has([data-label]) :is(thead) { display: none; }
+  table.numbers:has([data-label]), table.numbers:has([data-label]) :is(caption, tbody, tr, th, td) { display: block; }
+  table.numbers:has([data-label]) tr { padding: 6px 0; border-bottom: 1px solid var(--grid); }
+  table.numbers:has([data-label]) :is(th, td) { border: 0; padding: 1px 0; white-space: normal; }
+  table.numbers:has([data-label]) tbody th { color: var(--ink); font-weight: 600; }
+  table.numbers td[data-label] { display: flex; justify-content: space-between; gap: 16px; }
+  table.numbers td[data-label]::before { content: attr(data-label); color: var(--soft); text-align: left; max-width: 62%; }
+  table.numbers th[data-label]:not([data-label=""])::before { content: attr(data-label) ": "; color: var(--soft); font-weight: 400; } }
 """
 _POLICY: Final = (
     "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:; font-src data:"
@@ -130,7 +142,8 @@ def alert(what: str, text: str) -> str:
 
 def table(headings: Sequence[str], rows: Sequence[Sequence[str]], *, kind: str = "numbers", caption: str = "") -> str:
     """Return a table of texts, each row with a heading; without headings if all are empty."""
-    body = "".join(row_html(escape(first), map(escape, cells)) for first, *cells in rows)
+    labels = headings if any(headings) else ()
+    body = "".join(row_html(escape(first), map(escape, cells), labels=labels) for first, *cells in rows)
     return table_html(headings, body, kind=kind, caption=caption)
 
 
@@ -142,9 +155,18 @@ def table_html(headings: Sequence[str], body: str, *, kind: str, caption: str = 
     return f'<div class="wide"><table class="{kind}">{about}{head}\n<tbody>{body}</tbody></table></div>'
 
 
-def row_html(heading: str, cells: Iterable[str], attributes: str = "") -> str:
-    """Return a row of a table; heading and cells are HTML."""
-    return f'<tr{attributes}><th scope="row">{heading}</th>{"".join(f"<td>{cell}</td>" for cell in cells)}</tr>'
+def row_html(heading: str, cells: Iterable[str], attributes: str = "", *, labels: Sequence[str] = ()) -> str:
+    """Return a row of a table; heading and cells are HTML.
+
+    Args:
+        heading: the heading of the row.
+        cells: its cells.
+        attributes: those of the row.
+        labels: the headings of all columns, which a phone shows beside each cell; none for none.
+    """
+    first, *marks = [f' data-label="{escape(label)}"' for label in labels] or [""]
+    body = "".join(f"<td{mark}>{cell}</td>" for cell, mark in zip_longest(cells, marks, fillvalue=""))
+    return f'<tr{attributes}><th scope="row"{first}>{heading}</th>{body}</tr>'
 
 
 def layout(height: int = 400, **more: Any) -> dict[str, Any]:
@@ -165,7 +187,7 @@ def layout(height: int = 400, **more: Any) -> dict[str, Any]:
 def axis(title: str, **more: Any) -> dict[str, Any]:
     """Return an axis of a figure of plotly, as all pages have it."""
     return {
-        "title": {"text": title, "standoff": 12},
+        "title": {"text": "<br>".join(wrap(title, _TITLE_CHARACTERS)), "standoff": 12},
         "zeroline": False,
         "showline": True,
         "ticks": "outside",

@@ -51,7 +51,9 @@ def kinds_section(runs: Sequence[StoredRun]) -> str:
 
 def _cells(each: StoredObjective) -> list[str]:
     objective = f"{each.percent:g} % within {format_duration(each.within)} in each {format_duration(each.each)}"
-    kept = f"missed in {each.missed} of {each.periods}" if each.missed else f"in all {each.periods}"
+    kept = f"missed in {each.missed} of {each.periods + each.undecided}" if each.missed else f"in all {each.periods}"
+    if not each.missed and (each.undecided or not each.periods):
+        kept = "not decided, as the run is too short"
     return [objective, kept, delay_text(each.worst)]
 
 

@@ -49,6 +49,7 @@ class StoredObjective:
     periods: int
     missed: int
     worst: float
+    undecided: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +97,8 @@ def _objective(of: Any) -> StoredObjective | None:
     if any(value is None or not 0 <= value <= VALUE_MAX for value in values):
         return None
     percent, within, each, periods, missed, worst = (value or 0.0 for value in values)
-    return StoredObjective(percent, within, each, int(periods), int(missed), worst)
+    undecided = number_of(of.get("undecided"))
+    return StoredObjective(percent, within, each, int(periods), int(missed), worst, int(bool(undecided)))
 
 
 def quantiles_of(of: Any) -> StoredQuantiles | None:

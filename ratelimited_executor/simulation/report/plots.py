@@ -276,8 +276,23 @@ def _marks(runs: Sequence[StoredRun], unit: Unit, end: float) -> list[Mark]:
             marks.append(Mark(x, "?"))
     if len(clusters) > _MARK_TEXTS_MAX:
         return [Mark(mark.x, "") for mark in marks]
-    texts = (_shortened(", ".join(names)) for _, names in clusters)
+    texts = (_text_of_marks(names) for _, names in clusters)
     return [Mark(mark.x, next(texts) if mark.text else "") for mark in marks]
+
+
+def _text_of_marks(names: Sequence[str]) -> str:
+    """Return the text of neighbouring events: "a, b are out" for "a is out" and "b is out"; the first one if all are too long."""
+    parts = list(names)
+    for state in (" is out", " is back"):
+        subjects = [each.removesuffix(state) for each in parts if each.endswith(state)]
+        if len(subjects) > 1:
+            told = f"{', '.join(subjects)}{state.replace('is', 'are')}"
+            parts = [told, *(each for each in parts if not each.endswith(state))]
+    text = ", ".join(parts)
+    if len(text) <= _MARK_TEXT_MAX or len(names) == 1:
+        return _shortened(text)
+    more = f" and {len(names) - 1} more"
+    return _shortened(names[0], _MARK_TEXT_MAX - len(more)) + more
 
 
 def _levels(
@@ -551,5 +566,5 @@ def rounded(value: float, digits: int = 6) -> Any:
     return float(f"{value:.{digits}g}")
 
 
-def _shortened(text: str) -> str:
-    return text if len(text) <= _MARK_TEXT_MAX else f"{text[: _MARK_TEXT_MAX - 1]}…"
+def _shortened(text: str, most: int = _MARK_TEXT_MAX) -> str:
+    return text if len(text) <= most else f"{text[: most - 1]}…"

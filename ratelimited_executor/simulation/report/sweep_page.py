@@ -12,6 +12,7 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from ratelimited_executor._core.durations import format_duration
 from ratelimited_executor.simulation.report.document import document, section, table
 from ratelimited_executor.simulation.report.sweep_table import (
     DIFFERENCE,
@@ -63,7 +64,7 @@ _SCRIPT: Final = """<script>
     if (text !== undefined) made.textContent = text;
     return made;
   };
-  const kept = (cell) => cell.kept === cell.runs ? "kept" : "missed";
+  const kept = (cell) => cell.kept === cell.runs ? "kept" : cell.missed.some((is) => is) ? "missed" : "undecided";
   const sliders = names.map((name, n) => {
     const values = data.grid[name];
     const input = node("input", {type: "range", min: 0, max: values.length - 1, step: 1, id: "set-" + n});
@@ -99,7 +100,7 @@ _SCRIPT: Final = """<script>
         where[down] = row; where[across] = column;
         const cell = found(where), is = where.every((each, n) => each === index[n]);
         const drawn = node("td", {"data-kept": kept(cell) === "kept" || !data.hasObjectives ? "yes" : "no",
-          class: (is ? "chosen " : "") + (cell.missed[nth] ? "missed" : "")}, cell.short[nth]);
+          class: (is ? "chosen " : "") + (cell.missed[nth] ? "missed" : "")}, cell.short[nth] + (cell.undecided[nth] ? ", not decided" : ""));
         if (cell.values[nth] !== null) drawn.style.background = shade(cell.values[nth], data.figures[nth]);
         drawn.addEventListener("click", () => { where.forEach((each, n) => { index[n] = each; }); show(); });
         line.append(drawn);
@@ -112,7 +113,7 @@ _SCRIPT: Final = """<script>
     const svg = at("price");
     if (!svg) return;
     const nth = figures.selectedIndex, figure = data.figures[nth], costs = data.costTicks, values = figure.ticks;
-    const [width, height, left, right, top, low] = [Math.max(svg.clientWidth, 280), 380, 70, 30, 12, 48];
+    const [width, height, left, right, top, low] = [Math.max(svg.clientWidth, 280), 380, 70, 30, 32, 48];
     svg.setAttribute("viewBox", `0 0 ${width} ${height}`);
     const along = (value, ticks, from, to) =>
       from + (value - ticks[0][0]) / (ticks[ticks.length - 1][0] - ticks[0][0]) * (to - from);
@@ -126,6 +127,7 @@ _SCRIPT: Final = """<script>
       if (n % every === 0) parts.push(node("text", {x: x(cost), y: height - low + 20, "text-anchor": "middle", class: "tick"}, text));
     });
     parts.push(node("text", {x: width - right, y: height - 6, "text-anchor": "end"}, "cost, in the unit of the prices"));
+    parts.push(node("text", {x: 4, y: 14, class: "of"}, figure.name));
     parts.push(node("polyline", {points: figure.frontier.map((n) => `${x(data.cells[n].cost)},${y(data.cells[n].values[nth])}`).join(" ")}));
     data.cells.forEach((cell) => {
       if (cell.values[nth] === null) return;
@@ -143,7 +145,7 @@ _SCRIPT: Final = """<script>
     const cell = found(index);
     const list = cell.figures.flatMap(([name, text]) => [node("dt", {}, name), node("dd", {}, text)]);
     if (data.hasObjectives) list.unshift(node("dt", {}, "objectives"),
-      node("dd", {class: kept(cell)}, `kept in ${cell.kept} of ${cell.runs} runs`));
+      node("dd", {class: kept(cell)}, `kept in ${cell.kept} of ${cell.runs} runs` + (cell.undecided.some((is) => is) ? ", not decided as the run is too short" : "")));
     at("figures").replaceChildren(...list);
     at("map-of-title").textContent = data.figures[figures.selectedIndex].name;
     drawMap();
@@ -224,15 +226,43 @@ def _answer_of(found: Sweep) -> str:
         return "No run has ended."
     if not found.has_objectives:
         interval = interval_text(found.figure, best.estimate(found.figure))
-        return f"The least {found.figure}, {interval}: {best}. With objectives in the scenario, the cheapest that keeps them is named."
+        return f"The least {found.figure}, {interval}: {best}{_losses(found, best)}. With objectives in the scenario, the cheapest that keeps them is named."
     if not best.is_kept:
         count = len([each for each in found.choices if each.runs])
         kept = "; ".join(f"{name}: kept by {number} of {count}" for name, number in found.keepers.items())
-        return f"No configuration keeps every objective in every run: widen the ranges, or the objectives. {kept}."
+        undecided = sum(bool(each.undecided) and not each.missed for each in found.choices)
+        longer = (
+            f" {undecided} of {count} are not decided, as the run is too short: give more days." if undecided else ""
+        )
+        return f"No configuration keeps every objective in every run: widen the ranges, or the objectives. {kept}.{longer} {_nearest(found, best)}"
     what = "The cheapest configuration" if found.has_cost else "The first configuration"
     names = [*(["cost"] if found.has_cost else []), *found.shown_figures]
     figures = "; ".join(f"{name} {interval_text(name, best.estimate(name))}" for name in names)
-    return f"{what} that keeps every objective in all of its {len(best.runs)} runs: {best}; {figures}.{_edges(found, best)}"
+    return f"{what} that keeps every objective in all of its {len(best.runs)} runs: {best}; {figures}{_losses(found, best)}.{_edges(found, best)}"
+
+
+def _nearest(found: Sweep, best: Configuration) -> str:
+    """Return what the configuration that is nearest to keeping its objectives costs, what it misses, and when."""
+    cost = f", cost {interval_text('cost', best.estimate('cost'))}" if found.has_cost else ""
+    told = []
+    for name in [*best.missed, *best.undecided]:
+        runs = [run for run in best.runs.values() if name in (*run.missed, *run.undecided)]
+        what = "missed" if name in best.missed else "not decided"
+        worst = max(runs, key=lambda run: run.figures[name])
+        at = f", the worst in the period from {_moment(worst.worst_at[name])}" if name in worst.worst_at else ""
+        estimate = interval_text(name, best.estimate(name))
+        told.append(f"{name} {estimate}, {what} in {len(runs)} of {len(best.runs)} runs{at}")
+    return f"The nearest: {best}{cost}{''.join(f'; {each}' for each in told)}{_losses(found, best)}."
+
+
+def _losses(found: Sweep, best: Configuration) -> str:
+    """Return how many jobs a configuration loses, as no objective counts them; empty if none."""
+    lost = [(name, each) for name in found.losses if (each := best.estimate(name)).mean]
+    return "".join(f"; {name} {interval_text(name, each)}" for name, each in lost)
+
+
+def _moment(seconds: float) -> str:
+    return f"{format_duration(seconds)} on" if seconds else "the start on"
 
 
 def _edges(found: Sweep, chosen: Configuration) -> str:
@@ -305,7 +335,7 @@ def _figure(found: Sweep, name: str) -> dict[str, Any]:
 
 def _cell(found: Sweep, each: Configuration, names: Sequence[str]) -> dict[str, Any]:
     """Return what the script shows of a configuration, the figures shown in their order."""
-    shown, missed = found.shown_figures, each.missed
+    shown, missed, undecided = found.shown_figures, each.missed, each.undecided
     means = [each.estimate(name).mean for name in ("cost", *shown)]
     cost, *values = [None if math.isnan(mean) else mean for mean in means]
     return {
@@ -316,6 +346,7 @@ def _cell(found: Sweep, each: Configuration, names: Sequence[str]) -> dict[str, 
         "short": [figure_text(name, mean) for name, mean in zip(shown, means[1:], strict=True)],
         "texts": [interval_text(name, each.estimate(name)) for name in shown],
         "missed": [name in missed for name in shown],
+        "undecided": [name in undecided for name in shown],
         "kept": each.kept_count,
         "runs": len(each.runs),
         "figures": [(name, interval_text(name, each.estimate(name))) for name in names],

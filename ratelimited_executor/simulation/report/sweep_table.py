@@ -25,7 +25,8 @@ _SHOWN_SECONDS: Final = 1e-4  # a shorter duration counts as none
 def columns_of(found: Sweep) -> list[tuple[str, Callable[[Configuration], str]]]:
     """Return the columns of the table: the heading of each, and what returns the text of a cell.
 
-    Each figure that is shown is followed by its difference from the best configuration, seed by seed.
+    Each figure that is shown is followed by its difference from the best configuration, seed by seed. Jobs that were lost
+    have columns if any configuration lost some.
     """
     best = found.best if len(found.configurations) > 1 else None
     columns: list[tuple[str, Callable[[Configuration], str]]] = [(name, partial(_setting, name)) for name in found.axes]
@@ -36,6 +37,7 @@ def columns_of(found: Sweep) -> list[tuple[str, Callable[[Configuration], str]]]
         columns.append((figure, partial(_mean, figure)))
         if best is not None:
             columns.append((DIFFERENCE, partial(_difference, found, figure, best)))
+    columns += [(name, partial(_mean, name)) for name in found.losses]
     return columns
 
 
@@ -53,7 +55,9 @@ def _difference(found: Sweep, figure: str, best: Configuration, each: Configurat
 
 
 def _kept(each: Configuration) -> str:
-    return f"{each.kept_count} of {len(each.runs)}{''.join(f', not {kind}' for kind in each.missed_kinds)}"
+    missed = "".join(f", not {kind}" for kind in each.missed_kinds)
+    undecided = "".join(f", {kind} not decided" for kind in each.undecided_kinds)
+    return f"{each.kept_count} of {len(each.runs)}{missed}{undecided}"
 
 
 def _run_count(each: Configuration) -> str:

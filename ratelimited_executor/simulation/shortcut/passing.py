@@ -13,7 +13,7 @@ from __future__ import annotations
 import heapq
 import math
 from array import array
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
@@ -380,7 +380,7 @@ class Counted:
 
 @two_bodies
 def late_waits(inflow: Inflow, within: float, ends: Sequence[float]) -> list[list[float]]:
-    """Return how late jobs are at the ends of periods that have not started by then, each of them once.
+    """Return how late jobs are at the ends of periods that have not started by then.
 
     Args:
         inflow: the jobs, with their starts.
@@ -389,11 +389,8 @@ def late_waits(inflow: Inflow, within: float, ends: Sequence[float]) -> list[lis
     """
     found: list[list[float]] = [[] for _ in ends]
     for due, start in zip(inflow.times, inflow.starts, strict=True):
-        if start - due <= within:
-            continue
-        number = bisect_right(ends, due)
-        while number < len(ends) and not ends[number] - due > within:
-            number += 1
-        if number < len(ends) and start > ends[number]:
-            found[number].append(ends[number] - due)
+        if start - due > within:
+            for number in range(bisect_right(ends, due), bisect_left(ends, start)):
+                if ends[number] - due > within:
+                    found[number].append(ends[number] - due)
     return found

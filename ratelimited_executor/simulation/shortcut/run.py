@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from ratelimited_executor._kernel.pacing import Pacing
 from ratelimited_executor._runtime.repeat.retrying import pause_before_retry
 from ratelimited_executor.simulation.accounts import Tally
+from ratelimited_executor.simulation.chances import Arriving
 from ratelimited_executor.simulation.database import RunDatabase
 from ratelimited_executor.simulation.feeds import CHUNK_SECONDS
 from ratelimited_executor.simulation.jobs import JobFailedError
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
 __all__ = ["RunInflow", "ShortRun", "share_columns"]
 
 _FAILED: Final = JobFailedError("a job failed")
+_NEVER_STARTED: Final = Arriving(None, 0.0, 0.0, 0)  # stands for each job that waits at the end
 
 
 @dataclass(frozen=True, slots=True)
@@ -451,9 +453,8 @@ class _KindMeters:
         for priority, number in self._by_priority.items():
             waits._by_priority[priority].adopt(found[last, number])
         for record, ends, number in self._objectives:
-            looked = sorted({*ends, last})  # late jobs count at the end as well, in a period that goes on
             late = [
-                late_waits(inflow, record.objective.within, [self._moments[each] for each in looked])
+                late_waits(inflow, record.objective.within, [self._moments[each] for each in ends])
                 for inflow in inflows
             ]
             for moment in sorted({*ends, *self._outs}):
@@ -461,13 +462,20 @@ class _KindMeters:
                     record.current.merge(found[moment, number])
                 else:
                     record.current = found[moment, number]
-                if moment in looked:
-                    at = looked.index(moment)
-                    record.current.add_sorted(sorted(value for values in late for value in values[at]))
                 if moment in ends:
+                    at = ends.index(moment)
+                    record.current.add_sorted(sorted(value for values in late for value in values[at]))
                     record.end_period(self._moments[moment])
                 if moment in self._outs[:-1]:
                     record.forget()
+            for inflow in inflows:
+                dues = _dues_of_waiting(inflow, self._moments[last])
+                record.expect(dues, [_NEVER_STARTED] * len(dues))
+
+
+def _dues_of_waiting(inflow: Inflow, time: float) -> list[float]:
+    """Return the due times of the jobs that are due by a time, and have not started."""
+    return [due for due, start in zip(inflow.times, inflow.starts, strict=True) if due <= time < start]
 
 
 def _ends_of_periods(record: ObjectiveRecord, clock: _Clock) -> Iterator[int]:

@@ -117,6 +117,37 @@ def test_no_configuration_may_do(folder):
     assert "0 of 2, not charge" in text
 
 
+def test_jobs_that_are_lost_are_named(folder):
+    """No objective counts a job that fails for good, so the table and the answer do; a fault of a run leaves no folder."""
+    (folder / "hub.toml").write_text(FILE.replace("p90 = 3}", "p90 = 3}\nfailures = 0.2"))
+    status, text = play("workers=12", seeds=2, warm_up=0.0)
+    assert ExitStatus.DONE == status
+    assert re.search(r"workers=12; cost .*; worst wait of charge, .*; jobs failed [\d.,]+ ± [\d.,]+\.", text)
+    rows = list(csv.DictReader((folder / "sweep-hub" / "sweep.csv").read_text(encoding="utf-8").splitlines()))
+    assert ("2", "0") == (rows[0]["objectives kept"], rows[0]["objectives not decided"])
+
+
+def test_a_refused_sweep_leaves_no_folder(folder):
+    """Nor does one whose runs fail at once."""
+    with pytest.raises(CommandError, match="must be an integer"):
+        play("workers=a,b", output=folder / "new" / "results")
+    assert not (folder / "new").exists()
+
+
+def test_what_never_starts_is_noted(folder):
+    """An executor without workers is legal, and does nothing."""
+    status, text = play("workers=0,12", seeds=1)
+    assert ExitStatus.DONE == status
+    assert "Note: executor api has started nothing, while jobs wait for it (with workers=0)." in text
+
+
+@pytest.mark.parametrize("span", ["0", "0s"])
+def test_a_warm_up_may_be_nothing(folder, span):
+    """A script may give it always."""
+    arguments = ["sweep", "hub.toml", "--set", "workers=12", "--seeds", "1", "--warm-up", span, "-q"]
+    assert 0 == CliRunner().invoke(cli, arguments).exit_code
+
+
 def test_without_objectives_the_least_figure_is_named(folder):
     """The figure may be chosen; there is no exit status for it."""
     (folder / "hub.toml").write_text(
@@ -221,7 +252,10 @@ def test_settings_that_cannot_be_are_refused(settings, words):
     [
         (["hub.toml"], "--set"),
         (["nothing.toml", "--set", "a=1"], "nothing.toml cannot be read"),
-        (["hub.toml", "--set", "worker=1,2"], "with a parameter of hub.toml as the name (workers, rate)"),
+        (
+            ["hub.toml", "--set", "worker=1,2"],
+            "hub.toml has no parameter 'worker': give one of its own (workers, rate)",
+        ),
         (["hub.toml", "--set", "workers=few"], "max_concurrency must be an integer"),
         (["hub.toml", "--set", "workers=1", "--precision", "5"], "'5' is not a percentage such as 5%"),
         (["hub.toml", "--set", "workers=1", "--force", "--resume"], "give only one of them"),

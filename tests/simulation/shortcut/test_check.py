@@ -132,7 +132,7 @@ def test_another_rule_is_found_where_the_queue_is_asked(monkeypatch, method, mut
 
 def test_other_figures_are_found(monkeypatch):
     """Equal starts with other sums are an error as well."""
-    monkeypatch.setattr(run_module, "late_waits", lambda inflow, within, ends: [[100.0] * 50 for _ in ends])
+    monkeypatch.setattr(run_module, "_dues_of_waiting", lambda inflow, time: [time - 100.0] * 50)
 
     class Promising(Load):
         def setup(self, sim):

@@ -85,9 +85,9 @@ def test_values_taken_out_are_forgotten(body):
     assert [(0, 1, 2), (1, 0, 3), (1, 1, 1)] == [(moment, meter, found.total) for moment, meter, found in passed.taken]
 
 
-def test_late_jobs_are_counted_once():
-    """At the first end of a period at which one is late and has not started."""
+def test_late_jobs_are_counted_in_each_period():
+    """At each end of a period at which one is late and has not started."""
     made = inflow([0, 5, 9, 19.5], [1] * 4)
     made.starts = array("d", [7, 30, math.inf, math.inf])
-    assert [[5.0], [11.0]] == late_waits(made, 2.0, [10.0, 20.0])
+    assert [[5.0], [15.0, 11.0]] == late_waits(made, 2.0, [10.0, 20.0])
     assert [[], [15.0, 11.0]] == late_waits(made, 6.0, [10.0, 20.0])
