@@ -3,7 +3,7 @@
 import pytest
 
 from ratelimited_executor import Pacing, Retry
-from ratelimited_executor.simulation import JobFailedError, LogNormal, Poisson, Scenario
+from ratelimited_executor.simulation import JobFailedError, LogNormal, Objective, Poisson, Scenario, simulate
 from ratelimited_executor.simulation.shortcut import check
 from ratelimited_executor.simulation.shortcut import run as run_module
 from ratelimited_executor.simulation.shortcut.check import ShortcutError, checked_run
@@ -148,3 +148,20 @@ def run_objective():
     from ratelimited_executor.simulation import Objective
 
     return Objective("1s")
+
+
+class Overfull(Scenario):
+    """More calls at once than a worker can do in days."""
+
+    def setup(self, sim):
+        executor = sim.executor("api", max_concurrency=1, pacing=Pacing.ON_TIME)
+        sim.schedule_many(executor, sim.job("call", 6.0, objectives=Objective("6h")), range(20_000))
+
+
+@pytest.mark.parametrize(("days", "expected"), [(0.2, (0, 0, 1)), (1.0, (1, 1, 0)), (1.3, (2, 2, 0))])
+def test_what_waits_at_the_end_is_judged_as_by_the_executor(days, expected):
+    """Not decided, late at the end of the run, and late in each period."""
+    by_executor = simulate(Overfull(), seed=1, days=days).summary.jobs_by_kind["call"].objectives
+    computed = checked_run(Overfull, seed=1, days=days, step=60.0, warm_up=0.0).summary.jobs_by_kind["call"].objectives
+    assert by_executor == computed
+    assert expected == (computed[0].periods, computed[0].missed, computed[0].undecided)
