@@ -1,12 +1,13 @@
 """The report draws resources beside their limits, and gauges, of one run or of several."""
 
 import sqlite3
+from array import array
 from contextlib import closing
 from dataclasses import dataclass
 
 import pytest
 
-from ratelimited_executor.simulation import Regular, Scenario, simulate
+from ratelimited_executor.simulation import Recorded, Recording, Regular, Scenario, simulate
 from ratelimited_executor.simulation.report.figures import figure_html
 from ratelimited_executor.simulation.report.level_plots import make_level_plots
 from ratelimited_executor.simulation.report.reading import read_runs
@@ -67,13 +68,14 @@ def test_runs_are_told_apart(run):
 
 @dataclass
 class Accounts(Scenario):
-    """An account joins every quarter of an hour, and the first of them is synced after an hour and a half, and again later."""
+    """An account joins every quarter of an hour, at the start two, and the first of them is synced after an hour and a half, and again later."""
 
     executors: int = 1
     days = 1 / 6
 
     def setup(self, sim):
-        accounts = sim.population("accounts", 1, period="1h", joins=Regular(1 / 900), lifetime="3h")
+        joins = Recorded(Recording(array("d", [0, *range(0, 14_400, 900)]), None, None, begin=0, skipped=0))
+        accounts = sim.population("accounts", 0, period="1h", joins=joins, lifetime="3h")
         job = sim.job("sync", 1, population=accounts)
         for number in range(self.executors):
             api = sim.executor(f"api {number}", resources={"tokens": "1/s"})
