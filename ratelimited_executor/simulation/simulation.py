@@ -387,7 +387,7 @@ class Simulation:
         arrivals = self._starting(arrivals)
         lasts = isinstance(job, Job) and job.is_recorded
         self._note_recording(arrivals, f"the arrivals of {getattr(job, '__name__', 'calls')}", with_durations=lasts)
-        nodes = executor.executors if isinstance(executor, Nodes) else (executor,)
+        nodes = _nodes_of(executor)
         name = f"{getattr(job, '__name__', 'calls')} on {nodes[0].name}"
         when, which, work = (self.stream(f"{what} of {name}") for what in ("times", "keys", "jobs"))
         feed = Feed(arrivals, job, keys, options.get("priority", 0), (when, which, work))
@@ -405,7 +405,7 @@ class Simulation:
 
     def _begin_feed(self, feed: Feed, executor: RateLimitedExecutor | Nodes, options: dict[str, Any]) -> None:
         """Let the jobs of a feed arrive from now on."""
-        nodes = executor.executors if isinstance(executor, Nodes) else (executor,)
+        nodes = _nodes_of(executor)
         call, options = self._call_of(feed.job, options)
         is_bounded = not self._bounded.isdisjoint(nodes)
 
@@ -423,7 +423,7 @@ class Simulation:
             if times := feed.times(begin):
                 items = feed.items(begin, len(times))
                 if isinstance(feed.job, Job):
-                    feed.job._waits.expect(times, items, stays=self._stays(nodes, options))
+                    feed.job._waits.expect(times, items, stays=self._stays(executor, options))
                 if not is_bounded:
                     executor.schedule_many(call, items, delays=[time - begin for time in times], **options)
                 else:  # jobs scheduled ahead would take the room of waiting jobs
@@ -451,9 +451,8 @@ class Simulation:
         call, options = self._call_of(job, options)
         if isinstance(job, Job):
             item = job._following(item, options.get("priority", 0))
-            nodes = executor.executors if isinstance(executor, Nodes) else (executor,)
             due = self.now + delay_of("delay", options.get("delay") or 0.0)
-            job._waits.expect([due], [item], stays=self._stays(nodes, options))
+            job._waits.expect([due], [item], stays=self._stays(executor, options))
         self._offer(executor, call, item, **options)
 
     def schedule_many(
@@ -480,12 +479,12 @@ class Simulation:
         waits = None if delays is None else list(delays)
         handles = executor.schedule_many(call, drawn, delays=waits, **options)
         dues = [self.now + wait for wait in waits or repeat(0.0, len(drawn))]
-        nodes = executor.executors if isinstance(executor, Nodes) else (executor,)
-        job._waits.expect(dues, drawn, stays=self._stays(nodes, options))
+        job._waits.expect(dues, drawn, stays=self._stays(executor, options))
         return handles
 
-    def _stays(self, nodes: Sequence[RateLimitedExecutor], options: dict[str, Any]) -> bool:
+    def _stays(self, executor: RateLimitedExecutor | Nodes, options: dict[str, Any]) -> bool:
         """Return True if jobs wait until they start: they neither expire nor are refused."""
+        nodes = _nodes_of(executor)
         return "expires" not in options and self._bounded.isdisjoint(nodes) and self._impatient.isdisjoint(nodes)
 
     def _call_of(self, job: Callable[[Any], object], options: dict[str, Any]) -> tuple[Callable[[Any], object], Any]:
@@ -645,6 +644,11 @@ class Simulation:
         if self._is_closed or isinstance(error, JobFailedError):
             return
         self._error = self._error or error or RuntimeError(str(context.get("message")))
+
+
+def _nodes_of(executor: RateLimitedExecutor | Nodes) -> Sequence[RateLimitedExecutor]:
+    """Return the executors of which one is to run a job."""
+    return executor.executors if isinstance(executor, Nodes) else (executor,)
 
 
 def _told(options: dict[str, Any]) -> list[str]:

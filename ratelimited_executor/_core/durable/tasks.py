@@ -65,6 +65,7 @@ __all__ = [
     "backlog_rows",
     "cut",
     "key_from",
+    "read_size",
 ]  # fmt: skip
 
 SPAN_MAX: Final = 1e12
@@ -579,6 +580,11 @@ class TaskRow:
     def error_class(self) -> str:
         """The type of the last error alone, with its module unless that is a built-in one; empty if no attempt failed."""
         return self.error_line.partition(": ")[0]
+
+
+def read_size(body_max: int | None = None) -> int:
+    """Return how many bytes of the arguments, and of the saved state, a database is to give: for None more than a task has."""
+    return 2**30 if body_max is None else min(body_max, 2**30)
 
 
 def cut(row: TaskRow, body_max: int) -> TaskRow:

@@ -34,6 +34,7 @@ from ratelimited_executor._core.durable.tasks import (
     TaskRow,
     backlog_rows,
     key_from,
+    read_size,
 )
 from ratelimited_executor.stores.tasks.history import ended, forget_history, history, keep, save
 from ratelimited_executor.stores.tasks.statements import Together
@@ -55,7 +56,6 @@ __all__ = ["Moves", "Together", "backlog", "beat", "cancel", "cancelled", "claim
 _BATCH: Final = 1000
 """Maximum tasks of one kind that a claim makes ready, or deletes as expired; the next claim continues."""
 _NEVER: Final = -(2**62)  # before all times
-_WHOLE: Final = 2**30  # bytes, more than arguments or a state have
 _SAMPLE: Final = 1000
 """Rows of unique keys at which a beat looks, to delete those that no longer count; again while that is half of them."""
 _SAMPLES_MAX: Final = 10
@@ -390,7 +390,7 @@ def pauses(now_us: int) -> Moves[list[PauseRow]]:
 
 def find(ids: Sequence[str]) -> Moves[list[TaskRow | None]]:
     """Look tasks up by their ids."""
-    found = yield "find", [(task_id, _WHOLE) for task_id in ids]
+    found = yield "find", [(task_id, read_size()) for task_id in ids]
     known = {row.id: row for row in map(_task_row, found)}
     return [known.get(task_id) for task_id in ids]
 
@@ -400,8 +400,7 @@ def rows(
 ) -> Moves[list[TaskRow]]:
     """List tasks."""
     name = "rows" if state is None else _ROWS.get(state, "rows_in_state")
-    size = _WHOLE if body_max is None else min(body_max, _WHOLE)
-    terms = (after or -_NEVER if newest_first else after, size, limit)
+    terms = (after or -_NEVER if newest_first else after, read_size(body_max), limit)
     found = yield f"newest_{name}" if newest_first else name, [terms if name != "rows_in_state" else (*terms, state)]
     return [_task_row(row) for row in found]
 

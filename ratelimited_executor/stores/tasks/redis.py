@@ -30,6 +30,7 @@ from ratelimited_executor._core.durable.tasks import (
     DurableState,
     LaneRow,
     backlog_rows,
+    read_size,
 )
 from ratelimited_executor._forks import check_process
 from ratelimited_executor._redis.client import client_of
@@ -109,7 +110,6 @@ _OF_RUNNERS: Final = frozenset(
         "changed_repetitions",
     }
 )
-_WHOLE: Final = 2**30  # bytes, more than the arguments or the state of a task have
 _RECONNECT_SECONDS: Final = 1.0  # between two attempts to listen
 _CANCELLED: Final = (b"cancelled", "cancelled")  # messages that a claimed task was cancelled; a client may decode them
 
@@ -314,7 +314,7 @@ class RedisStore(TaskStore):
         """Return tasks in a state; read a thousand at a time, so they may change in between."""
         rows: list[TaskRow] = []
         asked = -1 if state is None else int(state)
-        size = _WHOLE if body_max is None else min(body_max, _WHOLE)
+        size = read_size(body_max)
         while len(rows) < limit and after >= 0:
             after, *found = await self._run("rows", asked, after, limit - len(rows), SIZE_MAX, newest_first, size)
             rows += rows_of(*found)
