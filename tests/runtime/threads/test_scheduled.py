@@ -1093,16 +1093,19 @@ def test_interrupt_ends_a_wait_and_not_the_executor():
 def test_interrupt_of_a_drain_ends_the_program(end):
     """One Ctrl-C while accepted calls are waited for is enough, and is said in one line; what runs ends as it would."""
     program = f"""
-        import os, signal, threading, time
+        import os, signal, sys, threading, time
         from ratelimited_executor.blocking import ScheduledExecutor
+
+        def say(word):  # in one piece: print() writes the end of its line apart, and other threads come between
+            sys.stdout.write(f"{{word}}\\n")
 
         executor = ScheduledExecutor("x")
         for _ in range(3):
-            executor.schedule(print, "never", delay=3600).add_done_callback(lambda future: print(future.cancelled()))
+            executor.schedule(print, "never", delay=3600).add_done_callback(lambda future: say(future.cancelled()))
         threading.Timer(0.3, os.kill, [os.getpid(), signal.SIGINT]).start()
         if {end == "with"}:
             with executor:
-                executor.submit(time.sleep, 0.6).add_done_callback(lambda future: print("ran"))
+                executor.submit(time.sleep, 0.6).add_done_callback(lambda future: say("ran"))
     """
     run = run_python(program)
     is_with = end == "with"
