@@ -11,6 +11,7 @@ from operator import add
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 from ratelimited_executor._core.durations import seconds_of
+from ratelimited_executor._core.permits.rates import Rate
 from ratelimited_executor._kernel.choice import two_bodies
 from ratelimited_executor._runtime.arguments import number_of
 from ratelimited_executor.simulation.limits import ARRIVALS_PER_SECOND_MAX, RECORDED_MAX, check_most
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from ratelimited_executor._core.durations import DurationLike
+    from ratelimited_executor._core.permits.rates import RateLike
     from ratelimited_executor.simulation.recordings import Recording
 
 __all__ = ["Arrivals", "Daily", "Poisson", "Recorded", "Regular", "random_times"]
@@ -57,10 +59,10 @@ class Regular(_Endless):
     """Jobs at an even pace, the first at the start of the simulation.
 
     Args:
-        rate: arrivals a second, > 0.
+        rate: arrivals a second, > 0, or such as ``"200/day"``.
     """
 
-    def __init__(self, rate: float) -> None:
+    def __init__(self, rate: RateLike) -> None:
         self._rate = _rate_of("rate", rate)
 
     def between(self, begin: float, end: float, chance: random.Random) -> list[float]:  # noqa: ARG002  # the signature of Arrivals
@@ -81,10 +83,10 @@ class Poisson(_Endless):
     """Independent jobs at random times.
 
     Args:
-        rate: mean arrivals a second, > 0.
+        rate: mean arrivals a second, > 0, or such as ``"200/day"``.
     """
 
-    def __init__(self, rate: float) -> None:
+    def __init__(self, rate: RateLike) -> None:
         self._rate = _rate_of("rate", rate)
 
     def between(self, begin: float, end: float, chance: random.Random) -> list[float]:
@@ -99,15 +101,15 @@ class Daily(_Endless):
     """Independent jobs at random times, with a rate that depends on the hour of the day.
 
     Args:
-        rates: mean arrivals a second, by hour of the day (UTC), 0 to 23; an omitted hour has the rate of the one before
-            it.
+        rates: mean arrivals a second, or such as ``"9_000/h"``, by hour of the day (UTC), 0 to 23; an omitted hour has
+            the rate of the one before it.
         start: epoch seconds at which the simulation begins, by default a midnight; :meth:`Simulation.arrive` sets it.
 
     Raises:
         ValueError: if there is no rate, or a rate or an hour is out of range.
     """
 
-    def __init__(self, rates: Mapping[int, float], *, start: float = 0.0) -> None:
+    def __init__(self, rates: Mapping[int, RateLike], *, start: float = 0.0) -> None:
         self._given = dict(rates)
         self._start = number_of("start", start)
         if not rates or not all(hour in range(24) for hour in rates):
@@ -284,7 +286,7 @@ class Recorded:
 
 
 def _rate_of(name: str, value: Any, *, is_zero_allowed: bool = False) -> float:
-    rate = number_of(name, value)
+    rate = float(Rate.of(value)) if isinstance(value, (str, Rate)) else number_of(name, value)
     if rate < 0 or (rate == 0 and not is_zero_allowed):
         raise ValueError(f"{name} must be {'>=' if is_zero_allowed else '>'} 0 a second, got {value!r}")
     check_most(name, rate, ARRIVALS_PER_SECOND_MAX, "arrivals a second")

@@ -36,7 +36,15 @@ if TYPE_CHECKING:
     from os import PathLike
     from typing import Any, TextIO
 
-__all__ = ["Recording", "read_access_log", "read_csv", "read_parquet", "read_recording", "read_results"]
+__all__ = [
+    "Recording",
+    "read_access_log",
+    "read_csv",
+    "read_parquet",
+    "read_recording",
+    "read_results",
+    "recording_kind",
+]
 
 # More unreadable lines than both of these are an error.
 _SKIPPED_MAX: Final = 10
@@ -311,7 +319,7 @@ def read_recording(path: str | PathLike[str], **columns: str | None) -> Recordin
     if unknown := columns.keys() - {"time", "key", "duration", "end", "time_format"}:
         raise TypeError(f"columns must be time, key, duration, end or time_format, got {', '.join(sorted(unknown))}")
     given = {name: column for name, column in columns.items() if column is not None}
-    kind = _kind_of(path)
+    kind = recording_kind(path)
     if kind == "log" or kind == "results":  # noqa: PLR1714  # a type checker knows what is left
         if given:
             what = "the results of a run" if kind == "results" else "an access log"
@@ -564,7 +572,7 @@ def _suffix(path: str | PathLike[str]) -> str:
     return (name.with_suffix("") if name.suffix == ".gz" else name).suffix.lower()
 
 
-def _kind_of(path: str | PathLike[str]) -> Literal["csv", "log", "parquet", "results"]:
+def recording_kind(path: str | PathLike[str]) -> Literal["csv", "log", "parquet", "results"]:
     """Return what a file is, by its suffix, or else by how it begins."""
     known: dict[str, Literal["csv", "log", "parquet", "results"]] = {
         ".csv": "csv", ".jsonl": "results", ".log": "log", ".parquet": "parquet"

@@ -18,7 +18,6 @@ from itertools import chain
 from typing import TYPE_CHECKING, ClassVar, Final, TypeVar
 
 from ratelimited_executor._core.durations import seconds_of
-from ratelimited_executor._core.permits.rates import Rate
 from ratelimited_executor._kernel.pacing import Pacing
 from ratelimited_executor._runtime.arguments import count_of, number_of
 from ratelimited_executor.simulation.arrivals import Poisson
@@ -107,7 +106,7 @@ class Strategy(Scenario):
             period=self.cycle,
             weight=self._weight_of,
             group=self._bank_of,
-            joins=_named("joins", lambda: Poisson(float(Rate.of(self.joins)))) if self.joins else None,
+            joins=_named("joins", lambda: Poisson(self.joins)) if self.joins else None,
             lifetime=_named("lifetime", lambda: Exponential(self.lifetime)) if self.lifetime else None,
         )
         if self.outage_day:

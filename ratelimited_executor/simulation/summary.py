@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Self
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from ratelimited_executor._core.histogram import DurationHistogram
 
 __all__ = [
@@ -18,6 +20,7 @@ __all__ = [
     "Quantiles",
     "ResourceSummary",
     "Summary",
+    "gathered_notes",
 ]
 
 
@@ -252,3 +255,14 @@ class Summary:
     def jobs(self) -> int:
         """The number of ended jobs."""
         return self.total.done + self.total.failed + self.total.other
+
+
+def gathered_notes(runs: Iterable[tuple[str, Iterable[str]]]) -> list[str]:
+    """Return the notes of runs, each once, with the name of the first run that has it if runs have several names."""
+    named = [(name, list(notes)) for name, notes in runs]
+    first: dict[str, str] = {}
+    for name, notes in named:
+        for note in notes:
+            first.setdefault(note, name)
+    has_names = len({name for name, _ in named}) > 1
+    return [f"{note} (with {name})" if has_names else note for note, name in first.items()]

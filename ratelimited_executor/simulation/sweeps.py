@@ -29,6 +29,7 @@ from ratelimited_executor.simulation.shortcut.check import checked_run
 from ratelimited_executor.simulation.shortcut.erlang import expected_wait
 from ratelimited_executor.simulation.shortcut.rules import NoShortcutError
 from ratelimited_executor.simulation.shortcut.run import share_columns
+from ratelimited_executor.simulation.summary import gathered_notes
 
 if TYPE_CHECKING:
     import os
@@ -296,11 +297,7 @@ class Sweep:
     @property
     def notes(self) -> list[str]:
         """What to know before believing the figures of any configuration."""
-        found: dict[str, str] = {}
-        for each in self.configurations:
-            for note in (note for run in each.runs.values() for note in run.notes):
-                found.setdefault(note, str(each))
-        return [f"{note} (with {first})" if len(self.configurations) > 1 else note for note, first in found.items()]
+        return gathered_notes((str(each), run.notes) for each in self.configurations for run in each.runs.values())
 
     @property
     def losses(self) -> list[str]:

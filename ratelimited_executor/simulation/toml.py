@@ -357,10 +357,10 @@ class TomlScenario(Scenario):
     def _joins(self, found: Any) -> Arrivals:
         """Return when keys join: by a rate, by a rate for each hour of the day, or as recorded."""
         if not isinstance(found, dict):
-            return Poisson(float(Rate.of(found)))
+            return Poisson(found)
         if "log" in found:
             return _replayed(self._recording(found), found)
-        return Daily({_hour(text): float(Rate.of(rate)) for text, rate in found.items()})
+        return Daily({_hour(text): rate for text, rate in found.items()})
 
 
 def _check_cost(job: Job, executor: str, options: dict[str, Any]) -> None:

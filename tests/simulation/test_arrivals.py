@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ratelimited_executor import Rate
 from ratelimited_executor.simulation import Daily, Poisson, Recorded, Recording, Regular
 
 HOUR = 3600.0
@@ -206,13 +207,19 @@ def test_recorded_arrivals_without_keys_are_nobodys():
     ("rate", "error"),
     [
         (0, ValueError), (-1, ValueError), (math.nan, ValueError), (math.inf, ValueError), (10**400, ValueError),
-        (None, TypeError), ("1", TypeError), (True, TypeError), ([1], TypeError), (1j, TypeError),
+        (None, TypeError), ("often", ValueError), ("0/s", ValueError), ("inf/s", ValueError), (True, TypeError), ([1], TypeError), (1j, TypeError),
     ],
 )  # fmt: skip
 def test_rates_out_of_range_are_refused(make, rate, error):
     """A rate out of range is refused by name."""
     with pytest.raises(error, match=r"rate"):
         make(rate)
+
+
+def test_rates_may_be_written_as_those_of_executors():
+    """A rate is a number a second, or what every rate of the package may be."""
+    assert ("Regular(0.5)", "Poisson(2.5)") == (repr(Regular("30/min")), repr(Poisson(Rate(150, per=60))))
+    assert repr(Daily({8: 2.5, 20: 0})) == repr(Daily({8: "9_000/h", 20: "0/s"}))
 
 
 @pytest.mark.parametrize("rates", [{}, {24: 1}, {-1: 1}, {1.5: 1}, {"8": 1}, {None: 1}, {0: 0}, {3: 0, 4: 0.0}])

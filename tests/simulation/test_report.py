@@ -14,7 +14,7 @@ import pytest
 from matplotlib.figure import Figure
 
 from ratelimited_executor._core.durations import format_duration
-from ratelimited_executor.simulation import Scenario, simulate
+from ratelimited_executor.simulation import Constant, Regular, Scenario, simulate
 from ratelimited_executor.simulation.database import SCHEMA
 from ratelimited_executor.simulation.report import write_report
 from ratelimited_executor.simulation.report.overview import RUN_COUNT_MAX, draw_overview, save_overview
@@ -90,6 +90,27 @@ def test_page_and_pictures_are_written(run, tmp_path):
     written = write_report([run], tmp_path / "deep" / "report.html", pictures=tmp_path / "pictures")
     assert [tmp_path / "deep" / "report.html", *(tmp_path / "pictures" / f"{key}.png" for key in ALL_PLOTS)] == written
     assert all(path.read_bytes().startswith(b"\x89PNG\r\n") for path in written[1:])
+
+
+def test_notes_of_runs_are_shown(tmp_path):
+    """The page says what the terminal does of figures that mislead; of several runs, which was the first to have a note."""
+
+    class Idle(Scenario):
+        workers: int = 0
+
+        def setup(self, sim):
+            executor = sim.executor("<api>", max_concurrency=self.workers)
+            sim.arrive(Regular("1/min"), executor, sim.job("call", Constant(1)))
+
+    idle, busy = tmp_path / "idle.sqlite", tmp_path / "busy.sqlite"
+    (note,) = simulate(Idle(), days=0.01, database=idle).summary.notes
+    scenario = Idle()
+    scenario.workers = 1
+    assert () == simulate(scenario, days=0.01, database=busy).summary.notes
+    assert f"Note: {note}." in page_of(tmp_path, idle).text
+    assert "Note" not in page_of(tmp_path, busy).text
+    label = read_runs([busy, idle])[1].label
+    assert f"Note: {note} (with {label})." in page_of(tmp_path, busy, idle).text
 
 
 def test_compared_runs_are_drawn_beside_each_other(run, make_run, tmp_path):

@@ -19,6 +19,7 @@ from ratelimited_executor.simulation import Constant, Exponential, LogNormal, Sa
 from ratelimited_executor.simulation.calls import Calls
 from ratelimited_executor.simulation.forecasts import MEDIAN_RUNS_MIN
 from ratelimited_executor.simulation.limits import JOBS_MAX, NODES_MAX
+from ratelimited_executor.simulation.recordings import recording_kind
 from ratelimited_executor.testing.clock import DEFAULT_START_WALL
 
 if TYPE_CHECKING:
@@ -179,8 +180,8 @@ def _recorded(path: str) -> Sequence[float] | None:
         return read_recording(path).durations
     except OSError as error:
         raise CommandError(f"--durations: {path} cannot be read: {error.strerror or error}") from error
-    except ValueError as error:
-        if "time must name the column" not in str(error):
+    except (ModuleNotFoundError, ValueError) as error:
+        if recording_kind(path) not in {"csv", "parquet"}:
             raise
         raise CommandError(
             f"--durations takes an access log or the results of a run, and {path} is a table: forecast a scenario file "

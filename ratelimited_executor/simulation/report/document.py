@@ -140,6 +140,11 @@ def alert(what: str, text: str) -> str:
     return f'<p class="alert" role="alert"><strong>{escape(what)}</strong> {escape(text)}</p>'
 
 
+def notes_html(notes: Iterable[str]) -> str:
+    """Return what a reader must know before believing the figures, a line each; empty if there is nothing."""
+    return "".join(f'<p class="note">Note: {escape(note)}.</p>' for note in notes)
+
+
 def table(headings: Sequence[str], rows: Sequence[Sequence[str]], *, kind: str = "numbers", caption: str = "") -> str:
     """Return a table of texts, each row with a heading; without headings if all are empty."""
     labels = headings if any(headings) else ()

@@ -8,12 +8,21 @@ from datetime import UTC, datetime
 from html import escape
 from typing import TYPE_CHECKING, Any, Final
 
-from ratelimited_executor.simulation.report.document import alert, document, row_html, section, table, table_html
+from ratelimited_executor.simulation.report.document import (
+    alert,
+    document,
+    notes_html,
+    row_html,
+    section,
+    table,
+    table_html,
+)
 from ratelimited_executor.simulation.report.figures import figure_html
 from ratelimited_executor.simulation.report.kind_tables import delay_text, kinds_section
 from ratelimited_executor.simulation.report.level_tables import levels_section
 from ratelimited_executor.simulation.report.plots import TimePlot
 from ratelimited_executor.simulation.report.units import duration, number
+from ratelimited_executor.simulation.summary import gathered_notes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -51,7 +60,13 @@ def render(runs: Sequence[StoredRun], plots: Sequence[Plot], flat: Sequence[str]
         *(_alert(run) for run in runs if run.status != "finished"),
         f'<div class="{"beside" if len(runs) == 1 else "below"}">',
         section("run", "Run" if len(runs) == 1 else "Runs", _runs_table(runs) + _details(runs)),
-        section("summary", "Summary", _summary_table(runs) + _flat_note(flat)),
+        section(
+            "summary",
+            "Summary",
+            notes_html(gathered_notes((run.label, run.notes) for run in runs))
+            + _summary_table(runs)
+            + _flat_note(flat),
+        ),
         "</div>",
         kinds_section(runs),
         levels_section(runs),

@@ -170,6 +170,7 @@ class StoredRun:
         resources: the amount used, and the part of the limit, by resource.
         gauges: the least, mean, largest and last value of each gauge.
         series: what was used of resources, and levels: limits of resources, numbers of keys, gauges.
+        notes: what to know before believing the figures.
     """
 
     path: Path
@@ -203,6 +204,7 @@ class StoredRun:
     resources: dict[str, list[float]] = field(default_factory=dict)
     gauges: dict[str, list[float]] = field(default_factory=dict)
     series: list[Series] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
 
     @property
     def span(self) -> float:
@@ -324,6 +326,7 @@ class _Reader:
             resources=figures.get("resources", {}),
             gauges=figures.get("gauges", {}),
             series=[*self._amounts(sources, grid), *self._levels(sources, grid)],
+            notes=figures.get("notes", []),
         )
 
     @staticmethod
@@ -349,6 +352,8 @@ class _Reader:
         figures["gauges"] = named_figures(written.get("gauges"), GAUGE_FIGURES)
         if (cost := number_of(written.get("worker_cost"))) is not None and 0 <= cost <= VALUE_MAX:
             figures["worker_cost"] = cost
+        notes = written.get("notes")
+        figures["notes"] = [str(note) for note in notes] if isinstance(notes, list) else []
         return figures
 
     def _rows(self, query: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from ratelimited_executor._core.durations import format_duration
-from ratelimited_executor.simulation.report.document import document, section, table
+from ratelimited_executor.simulation.report.document import document, notes_html, section, table
 from ratelimited_executor.simulation.report.sweep_table import (
     DIFFERENCE,
     columns_of,
@@ -190,7 +190,7 @@ def write_sweep_page(found: Sweep, page: str | os.PathLike[str]) -> Path:
     body = [
         _STYLE,
         f'<header><h1>{escape(question)}</h1><p class="lead">{escape(lead)}</p></header>',
-        section("answer", "Answer", f'<p class="answer">{escape(answer_of(found))}</p>'),
+        section("answer", "Answer", f'<p class="answer">{escape(answer_of(found))}</p>{notes_html(found.notes)}'),
         section("if", "What if", '<div class="sliders" id="sliders"></div><dl id="figures"></dl>'),
         section(
             "map-of", shown[0], f'{selects}{struck}</p><div class="wide"><table class="map" id="map"></table></div>'

@@ -138,7 +138,8 @@ def test_what_never_starts_is_noted(folder):
     """An executor without workers is legal, and does nothing."""
     status, text = play("workers=0,12", seeds=1)
     assert ExitStatus.DONE == status
-    assert "Note: executor api has started nothing, while jobs wait for it (with workers=0)." in text
+    note = "Note: executor api has started nothing, while jobs wait for it (with workers=0)."
+    assert (True, True) == (note in text, note in (folder / "sweep-hub" / "sweep.html").read_text(encoding="utf-8"))
 
 
 @pytest.mark.parametrize("span", ["0", "0s"])
