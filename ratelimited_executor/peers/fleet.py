@@ -254,10 +254,16 @@ class FleetPeers(Fixed):
         self._task = loop.create_task(self._run(), name="fleet")
 
     async def aclose(self) -> None:
-        """Leave the group and close the connection."""
+        """Leave the group and close the connection, within a bounded time."""
         self._is_closing = True
         self._kicked.set()
-        patience = min(self._timeout, _GOODBYE_SECONDS)
+        try:
+            await self._say_goodbye(min(self._timeout, _GOODBYE_SECONDS))
+        finally:  # also if this is cancelled
+            await self._transport.aclose()
+
+    async def _say_goodbye(self, patience: float) -> None:
+        """End the calls, and give back what is held; each waits for so many seconds at most."""
         if self._task is not None:
             try:  # a call in flight may bring tickets that are to be given back
                 await asyncio.wait([self._task], timeout=patience)
@@ -270,7 +276,6 @@ class FleetPeers(Fixed):
                 async with asyncio.timeout(patience):
                     await self._transport.call(self._sent_last_calls())
             self._last_calls.clear()
-        await self._transport.aclose()
 
     # For the executors.
 

@@ -325,7 +325,7 @@ class GroupSlots:
         if self._home is None or self._process != os.getpid():  # a forked process has no thread
             raise ExecutorNotStartedError(manager_of(pools[0]))
         loop = asyncio.get_running_loop()
-        owner = self._owners.setdefault(loop, Owner(loop))
+        owner = self._owner_on(loop)
         grant = Grant(SlotClaim(pools, priority, _sound(name)), owner, loop.create_future(), lost)
         grant.claim.owner = grant
         self._post(self._ask, grant)
@@ -358,13 +358,20 @@ class GroupSlots:
     ) -> SlotRequest:
         """Ask for a slot of each pool, without waiting."""
         loop = asyncio.get_running_loop()
-        owner = self._owners.setdefault(loop, Owner(loop))
+        owner = self._owner_on(loop)
         request = _GroupRequest(self, told)
         claim = SlotClaim(pools, priority, _sound(name), limit=limit)
         grant = claim.owner = Grant(claim, owner, loop.create_future(), request._note_lost)  # noqa: SLF001  # of this package
         request.begin(grant, answered)
         self._post(self._ask, grant)
         return request
+
+    def _owner_on(self, loop: asyncio.AbstractEventLoop) -> Owner:
+        """Return what asks on an event loop, which may be that of any thread; closed loops are forgotten."""
+        if loop not in self._owners:
+            for closed in [each for each in list(self._owners) if each.is_closed()]:
+                self._owners.pop(closed, None)
+        return self._owners.setdefault(loop, Owner(loop))
 
     def release(self, grant: Any) -> None:
         """Give slots back."""

@@ -283,6 +283,21 @@ async def test_refused_server_is_told_as_what_it_is(caplog: pytest.LogCaptureFix
     assert "slots: the server refuses all calls (" in caplog.text
 
 
+async def test_closed_loops_of_threads_are_forgotten(redis_server: RedisServer) -> None:
+    """A process in which many loops have held a slot, as of threads that call ``asyncio.run``, keeps none of them."""
+    async with manager_of(redis_server.url) as manager:
+        slots = manager.slots("gpu", limit=2)
+
+        async def use() -> None:
+            async with slots.hold():
+                pass
+
+        for _ in range(5):
+            await asyncio.to_thread(asyncio.run, use())
+        await use()
+        assert [asyncio.get_running_loop()] == list(manager._slot_keeper._owners)
+
+
 def test_event_loop_that_is_closed_is_not_well() -> None:
     """A closed event loop is unhealthy from the first check, so that its leases are not renewed."""
     owner = Owner(asyncio.new_event_loop())

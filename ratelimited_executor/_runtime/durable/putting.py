@@ -145,23 +145,20 @@ class Putting:
         loop = asyncio.get_running_loop()
         done: asyncio.Future[bool | Duplicate] = loop.create_future()
         self._waiting.append((task, done))
-        if self._flushing is None:
+        if self._flushing is None or self._flushing.done():
             self._flushing = loop.create_task(self._flush(), name="durable puts")
         return await done
 
     async def aclose(self) -> None:
         """Wait until all pending puts are durable."""
-        while self._flushing is not None:
+        while self._flushing is not None and not self._flushing.done():
             await asyncio.wait([self._flushing])
 
     async def _flush(self) -> None:
-        try:
-            while self._waiting:
-                end = batch_end((task for task, _ in self._waiting), _BATCH)
-                batch, self._waiting = self._waiting[:end], self._waiting[end:]
-                await self._commit(batch)
-        finally:
-            self._flushing = None
+        while self._waiting:
+            end = batch_end((task for task, _ in self._waiting), _BATCH)
+            batch, self._waiting = self._waiting[:end], self._waiting[end:]
+            await self._commit(batch)
 
     async def _commit(self, batch: list[tuple[NewTask, asyncio.Future[bool | Duplicate]]]) -> None:
         try:

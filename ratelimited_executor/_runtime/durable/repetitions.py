@@ -222,8 +222,9 @@ class RepetitionCalls(Putter):
             return await self.store.forget(known)
 
     async def _row(self, name: str) -> RepetitionRow:
+        known = text_of("name", name)
         for row in await self.store.repetitions():
-            if row.name == text_of("name", name):
+            if row.name == known:
                 return row
         raise _no_such(name)
 

@@ -140,12 +140,13 @@ class DurableRunner:
         await self._lease.begin()
         await self._revive()
         await self._placing.look()  # before the first claim: it may replace what waits
-        loop = asyncio.get_running_loop()
-        for work in (self._pump, self._finish, self._beat, self._watch, self._repeat):
-            task = loop.create_task(self._guarded(work), name=f"durable tasks: {work.__name__[1:]}")
-            task.add_done_callback(_report)
-            self._loops.append(task)
-        self._pump_task = self._loops.pop(0)
+        self._pump_task = self._begin(self._pump)  # first, as others look at it, perhaps at once
+        self._loops += map(self._begin, (self._finish, self._beat, self._watch, self._repeat))
+
+    def _begin(self, work: Callable[[], Coroutine[Any, Any, None]]) -> asyncio.Task[None]:
+        task = asyncio.get_running_loop().create_task(self._guarded(work), name=f"durable tasks: {work.__name__[1:]}")
+        task.add_done_callback(_report)
+        return task
 
     async def _close(self, timeout: float | None) -> None:
         """Release unstarted tasks, wait for running ones, and leave the store.

@@ -57,10 +57,12 @@ class Waiting:
     async def aclose(self) -> None:
         """Let all waits fail: the store is about to be closed."""
         looking = self._looking
-        if looking is not None:
-            looking.cancel()
-            await asyncio.wait([looking])
-        self._fail(StoreUnavailableError(repr(self._store), "it was closed during a wait for a task"))
+        try:
+            if looking is not None:
+                looking.cancel()
+                await asyncio.wait([looking])
+        finally:  # also if this is cancelled
+            self._fail(StoreUnavailableError(repr(self._store), "it was closed during a wait for a task"))
 
     async def _end_of(self, task_id: str) -> _End:
         """Return how a task has ended, DEAD for a dead letter, None if it is unknown."""

@@ -284,18 +284,23 @@ class ManagerBase(Fixed, Generic[E]):
         try:
             await close_all([executor._closing for executor in self._executors.values()])
         finally:
-            if self._slot_keeper is not None:
-                self._slot_keeper.close()
-                await self._slot_keeper.aclose()
-            if self._runner is not None and not self._executors:
-                self._runner.close()
-                await self._leave_group()
+            try:
+                if self._slot_keeper is not None:
+                    self._slot_keeper.close()
+                    await self._slot_keeper.aclose()
+            finally:  # also if this is cancelled
+                if self._runner is not None and not self._executors:
+                    self._runner.close()
+                    await self._leave_group()
 
     async def _leave_group(self) -> None:
-        """Leave the group, once."""
+        """Leave the group, once, also within a scope of anyio that is cancelled."""
         if isinstance(self._peers, Fleet) and not self._has_left:
+            import anyio  # noqa: PLC0415  # most programs close without it
+
             self._has_left = True
-            await self._peers.aclose()
+            with anyio.CancelScope(shield=True):  # the goodbye takes a bounded time
+                await self._peers.aclose()
 
     def _started_runner(self) -> Runner:
         if self._runner is None:

@@ -23,7 +23,7 @@ from ratelimited_executor._kernel.states import TaskState
 from ratelimited_executor.spread.keys import hash_of, key_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator
+    from collections.abc import Callable, Coroutine, Generator
 
     from ratelimited_executor._runtime.task.accounts import Accounts
     from ratelimited_executor._runtime.task.batches import BatchHandle
@@ -414,8 +414,8 @@ class _Turn:
 
     async def run(self) -> bool:
         """Load and place the keys, and record finished ones; return True if all have finished in the end."""
-        keeper = asyncio.create_task(self._keep())
-        noter = asyncio.create_task(self._note())
+        keeper = asyncio.create_task(self._guarded(self._keep()))
+        noter = asyncio.create_task(self._guarded(self._note()))
         try:
             self._loading = asyncio.create_task(self._load_and_place())
             await asyncio.gather(self._loading, return_exceptions=True)
@@ -436,6 +436,14 @@ class _Turn:
             self._loading.cancel()
         for batch in self._batches:
             batch.cancel()
+
+    async def _guarded(self, work: Coroutine[Any, Any, None]) -> None:
+        """Do what the keys need beside them; after an error begin no more of them, since nothing may keep other nodes away."""
+        try:
+            await work
+        except Exception:
+            self.stop()
+            raise
 
     async def _keep(self) -> None:
         """Renew the lease; if another node has claimed the turn, leave the rest to it."""

@@ -138,7 +138,12 @@ class FuturesFace(concurrent.futures.Executor):
         if threading.get_ident() == self._loop_thread:
             place()
         else:
-            self._loop.call_soon_threadsafe(place)
+            try:
+                self._loop.call_soon_threadsafe(place)
+            except RuntimeError as error:  # the loop has been closed meanwhile
+                future.cancel()
+                future.notify_cancel()
+                raise ExecutorStoppedError(f"the futures face of {self._executor.name}") from error
         return future
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:

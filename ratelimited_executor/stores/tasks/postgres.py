@@ -151,7 +151,11 @@ class PostgresStore(SQLStore, TaskStore):
                     )
                     for size in (_USER_CONNECTIONS_MAX, _OWN_CONNECTIONS_MAX)
                 ]  # fmt: skip
-                await asyncio.gather(*(pool.open() for pool in pools))
+                try:
+                    await asyncio.gather(*(pool.open() for pool in pools))
+                except BaseException:
+                    await asyncio.gather(*(pool.close() for pool in pools))
+                    raise
             if self._listener is not None:  # another user has opened it meanwhile
                 await asyncio.gather(*(pool.close() for pool in pools))
             else:

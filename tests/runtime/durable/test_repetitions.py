@@ -309,6 +309,8 @@ async def test_names_that_do_not_exist_are_refused(store):
         for call in (tasks.pause_repetition, tasks.resume_repetition, tasks.skip_repetition, tasks.run_repetition):
             with pytest.raises(ValueError, match="name must be that of a repetition in the store, got 'none'"):
                 await call("none")
+            with pytest.raises(TypeError, match="name must be a str"):
+                await call(7)
 
 
 async def test_run_now_needs_a_definition(store):

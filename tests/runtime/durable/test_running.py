@@ -2,6 +2,7 @@
 
 import asyncio
 import math
+import sys
 import threading
 
 import pytest
@@ -16,6 +17,20 @@ from .conftest import Process
 from .histories import kill
 
 ABSENT = None
+
+
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="eager tasks came with 3.12")
+async def test_tasks_are_put_and_run_where_tasks_of_asyncio_are_eager(store):
+    """Puts, the renewal of leases and the end work as well where tasks take their first step at once."""
+    asyncio.get_running_loop().set_task_factory(asyncio.eager_task_factory)
+    process = Process(store)
+    async with asyncio.timeout(1000), process.executor, process.tasks.running(process.executor):
+        for name in "ab":
+            await process.note.put(name)
+        await asyncio.sleep(200)  # for many leases
+        await process.note.put("c")
+        await asyncio.sleep(1)
+    assert ["a", "b", "c"] == process.names
 
 
 async def test_what_is_put_runs_once_and_is_gone(process):

@@ -209,6 +209,25 @@ async def test_a_store_that_is_closed_meanwhile(store, tasks):
         assert 7 == await ref.wait()
 
 
+async def test_a_close_that_is_cancelled_lets_waits_fail_as_well(tasks):
+    """Nobody waits for ever for a store that nobody looks at."""
+
+    @tasks.task(keep="1h", keep_result=True)
+    async def fn():
+        return 7
+
+    async with tasks:
+        ref = await fn.put(delay=10)
+        waiting = asyncio.ensure_future(ref.wait())
+        await asyncio.sleep(1)
+        closing = asyncio.ensure_future(tasks._waiting.aclose())
+        await asyncio.sleep(0)
+        closing.cancel()
+        with pytest.raises(StoreUnavailableError, match="closed during a wait"):
+            await waiting
+        assert closing.cancelled()
+
+
 @pytest.mark.parametrize("call", ["ended", "wait"])
 async def test_a_store_that_is_away(store, tasks, monkeypatch, call):
     """Who waits when the store cannot be read gets its error, and can wait again."""

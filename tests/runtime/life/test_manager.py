@@ -3,6 +3,7 @@
 import asyncio
 import logging
 
+import anyio
 import pytest
 
 from ratelimited_executor import ExecutorManager, ExecutorStoppedError, TaskState
@@ -10,7 +11,7 @@ from ratelimited_executor._runtime.insight.observing import Listeners
 from ratelimited_executor._runtime.life import assembly
 
 from ...helpers import now, sleep_for, swallow
-from ...peers.ticket_group import Server
+from ...peers.ticket_group import Link, Server
 
 DONE, CANCELLED = TaskState.DONE, TaskState.CANCELLED
 GRACE = 5.0  # seconds for which a coroutine that swallows its cancellation is waited for
@@ -152,6 +153,37 @@ async def test_executor_that_cannot_be_created_leaves_nothing_behind(virtual_clo
         assert ({}, set(), []) == (manager.executors, manager._runner.engines, manager._runner._heap)
         assert not is_group or not peers._members
         assert 1 == await manager.executor("x", rate=5).submit(int, "1")
+
+
+@pytest.mark.parametrize("way", ["scope", "again and again"])
+async def test_group_is_left_though_the_goodbye_is_cancelled(virtual_clock, monkeypatch, way):
+    """A manager that is cancelled while it leaves has no connection, task or timer open in the end."""
+    closed, before, server = [], asyncio.all_tasks(), Server()
+
+    async def aclose(link):
+        closed.append(link)
+
+    async def main():
+        with anyio.CancelScope() as scope:
+            async with manager:
+                manager.slots("gpu", limit=1)
+                await manager.executor("x", rate=5).submit(int)
+                server.is_away = True  # so that each goodbye takes time
+                if way == "scope":
+                    scope.cancel()
+                await asyncio.sleep(60)
+
+    monkeypatch.setattr(Link, "aclose", aclose)
+    manager = ExecutorManager(peers=server.peers(0))
+    running = asyncio.create_task(main())
+    await asyncio.sleep(5)
+    while not running.done():
+        running.cancel()
+        await asyncio.sleep(0.01)
+    await asyncio.sleep(60)
+    assert (way != "scope", 1) == (running.cancelled(), len(closed))
+    assert before == asyncio.all_tasks()
+    assert not manager._runner.is_lent
 
 
 async def test_manager_that_never_started_is_left_by_an_exception():

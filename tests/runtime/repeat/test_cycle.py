@@ -543,6 +543,35 @@ async def test_store_that_fails_ends_the_cycle(virtual_clock, population, method
         assert 1 == await executor.submit(lambda: 1)
 
 
+@pytest.mark.parametrize("method", ["claim", "note"])
+async def test_turn_that_the_store_no_longer_keeps_begins_no_more_keys(virtual_clock, population, method):
+    """If a lease cannot be renewed, or ended keys cannot be recorded, other nodes may begin the keys that still wait."""
+
+    class Failing(MemoryProgress):
+        calls = Counter()
+        noting = None
+
+        async def claim(self, name, turn, **terms):
+            self.calls[turn] += 1
+            if method == "claim" and self.calls[turn] > 1:
+                raise OSError("the disk is full")
+            return await super().claim(name, turn, **terms)
+
+        async def note(self, *terms):
+            if method == "note":
+                raise OSError("the disk is full")
+            await super().note(*terms)
+
+    async with RateLimitedExecutor("x") as executor:
+        handle = every(executor, population, progress=Failing(), lease=30)
+        with pytest.raises(OSError, match="the disk is full"):
+            await handle
+        assert wall() < START + 60
+        count = len(population.runs)
+        await asyncio.sleep(2 * SLOT)
+        assert 0 < count == len(population.runs)
+
+
 async def test_cancel_ends_it(virtual_clock, population):
     """Cancelling ends the cycle once, and cancels its waiting keys."""
     async with RateLimitedExecutor("x") as executor:

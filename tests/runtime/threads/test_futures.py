@@ -51,6 +51,28 @@ async def test_run_in_executor_takes_the_face(virtual_clock):
         assert 3 == executor.statistics().done
 
 
+async def test_loop_that_closes_during_a_submit_leaves_nothing_to_wait_for(virtual_clock, monkeypatch):
+    """The call is refused, and a shutdown does not wait for it."""
+    loop, refused = asyncio.get_running_loop(), []
+
+    def closed(*_, **__):
+        raise RuntimeError("Event loop is closed")
+
+    def work():
+        with monkeypatch.context() as patch, pytest.raises(ExecutorStoppedError) as error:
+            patch.setattr(loop, "call_soon_threadsafe", closed)
+            face.submit(int)
+        refused.append(error.value)
+        face.shutdown()
+
+    async with RateLimitedExecutor("x") as executor:
+        face = executor.as_futures_executor()
+        thread = threading.Thread(target=work, daemon=True)
+        thread.start()
+        thread.join(60)
+        assert (False, 1) == (thread.is_alive(), len(refused))
+
+
 async def test_thread_submits_waits_and_maps(virtual_loop):
     """A thread can use the face like any executor of ``concurrent.futures``."""
     async with RateLimitedExecutor("x", rate=2) as executor:

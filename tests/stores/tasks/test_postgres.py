@@ -13,6 +13,7 @@ if sys.platform == "win32":
 import hypothesis
 import psycopg
 from hypothesis import example, given
+from psycopg_pool import AsyncConnectionPool
 from psycopg_pool.pool_async import WaitingClient
 
 from ratelimited_executor.exceptions import StoreUnavailableError
@@ -57,6 +58,23 @@ async def opened(database, clock):
     yield call
     for store in stores:
         await store.aclose()
+
+
+@pytest.mark.parametrize("error", [psycopg.OperationalError, asyncio.CancelledError])
+async def test_opening_that_fails_leaves_no_pool(database, clock, monkeypatch, error):
+    """Pools that were opened are closed again, with their workers, whatever ends the opening."""
+    opened, plain = [], AsyncConnectionPool.open
+
+    async def refuse(pool, *args, **options):
+        await plain(pool, *args, **options)
+        opened.append(pool)
+        if len(opened) == 2:
+            raise error
+
+    monkeypatch.setattr(AsyncConnectionPool, "open", refuse)
+    with pytest.raises((StoreUnavailableError, asyncio.CancelledError)):
+        await PostgresStore(database.url).open(clock)
+    assert [True, True] == [pool.closed for pool in opened]
 
 
 async def test_processes_share_a_database_and_wake_each_other(opened):
