@@ -18,7 +18,7 @@ import pytest
 
 from ratelimited_executor.durable import DurableState
 
-from ..helpers import extras
+from ..helpers import extras, until_async
 
 with extras():
     import fastapi  # the example needs it
@@ -144,13 +144,6 @@ async def clients_of(program):
         yield web
 
 
-async def until(condition):
-    """Wait until a condition holds, at most half a minute."""
-    async with asyncio.timeout(30):
-        while not condition():
-            await asyncio.sleep(0.02)
-
-
 def test_two_tenants_may_use_the_same_id(program, site):
     """An id is one of its tenant: both events are delivered, and a repetition of either is a duplicate."""
 
@@ -161,7 +154,7 @@ def test_two_tenants_may_use_the_same_id(program, site):
                     body = {"id": "order-7-paid", "url": site.url, "event": {"tenant": tenant}}
                     answer = await web.post(f"/tenants/{tenant}/events", json=body)
                     assert (answer.status_code, answer.json()) == (202, {"id": "order-7-paid", "created": created})
-            await until(lambda: len(site.bodies) == 2)
+            await until_async(lambda: len(site.bodies) == 2)
 
     asyncio.run(main())
     assert sorted(body["tenant"] for body in site.bodies) == ["ann", "bob"]
@@ -186,7 +179,7 @@ def test_what_can_never_be_delivered_is_refused(program, site, wrong):
             body = {"id": "first", "url": site.url, "event": {}}
             assert (await web.post("/tenants/ann/events", json=body | wrong)).status_code == 422
             assert (await web.post("/tenants/ann/events", json=body)).status_code == 202
-            await until(lambda: site.bodies)
+            await until_async(lambda: site.bodies)
 
     asyncio.run(main())
 
@@ -200,7 +193,7 @@ def test_an_event_that_the_receiver_refuses_is_dead_at_once(program, site):
             for number in range(2):
                 body = {"id": f"{number}", "url": site.url, "event": {"number": number}}
                 assert (await web.post("/tenants/ann/events", json=body)).status_code == 202
-            await until(lambda: site.bodies)
+            await until_async(lambda: site.bodies)
             while not (counts := await program.tasks.counts())[DurableState.DEAD]:
                 await asyncio.sleep(0.02)
             assert (counts[DurableState.DEAD], counts[DurableState.BEHIND]) == (1, 1)

@@ -30,6 +30,8 @@ from ratelimited_executor.policies import Window
 from ratelimited_executor.slots import OnLost, Slots
 from ratelimited_executor.testing import audit
 
+from ...helpers import until
+
 pytestmark = [pytest.mark.real_time("threads wait for a loop in another thread"), pytest.mark.timeout(30)]
 
 
@@ -44,14 +46,6 @@ def threads():
     pool = ThreadPoolExecutor(32)
     yield pool
     pool.shutdown(wait=False)  # a thread that waits for ever is a failure to be shown
-
-
-def until(condition) -> None:
-    """Wait until a condition holds."""
-    deadline = time.monotonic() + 10
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.002)
 
 
 def use(context, log, item=None, seconds=0.0):

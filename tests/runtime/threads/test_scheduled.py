@@ -38,7 +38,7 @@ from ratelimited_executor.peers import FilePeers, StaticPeers
 from ratelimited_executor.testing import audit
 from ratelimited_executor.typing import BatchOptions
 
-from ...helpers import extras
+from ...helpers import extras, until
 
 pytestmark = [pytest.mark.real_time("threads wait for a loop in another thread"), pytest.mark.timeout(30)]
 LOOP_THREAD = "ratelimited_executor"
@@ -61,14 +61,6 @@ def loop():
     thread.join()
     loop.run_until_complete(loop.shutdown_default_executor())
     loop.close()
-
-
-def until(condition) -> None:
-    """Wait until a condition holds."""
-    deadline = time.monotonic() + 10
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.002)
 
 
 def here() -> str:
