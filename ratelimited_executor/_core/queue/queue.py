@@ -408,7 +408,8 @@ class TaskQueue(PlainQueue):
         receipts = self._charge(key, needs, cost, now)
         if charge is not None and self.costs is not None:
             charge.receipts = receipts
-            charge.share = None if self._fair_clock is None else self._fair_clock.last
+            clock = self._fair_clock
+            charge.share = None if clock is None or clock.last is None else (clock, clock.last)
         if key is not None and self.gate is not None:
             self.gated.add(record)
         if options.line is not None:
@@ -460,8 +461,9 @@ class TaskQueue(PlainQueue):
 
     def settle_share(self, share: Any, change: int) -> None:
         """Charge the key of a task for ``change`` permits more than were reserved, or fewer if negative."""
-        if self._fair_clock is not None and share is not None and change:
-            self._fair_clock.settle(share, change)
+        if share is not None and change:
+            clock, place = share
+            clock.settle(place, change)  # without effect if another order is in force now
 
     def _note_left(self, key: Hashable, *, is_costly: bool) -> bool:
         """Examine the tasks that waited behind a task removed without a start; return True if there are any.
