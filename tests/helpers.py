@@ -3,6 +3,9 @@
 import asyncio
 import contextlib
 import os
+import subprocess
+import sys
+import textwrap
 import time
 from collections.abc import Callable, Iterator
 from fractions import Fraction
@@ -105,6 +108,24 @@ async def until_async(condition: Callable[[], object], seconds: float = 60) -> N
     while not condition():
         assert time.monotonic() < deadline, f"not within {seconds} s"
         await asyncio.sleep(0.005)
+
+
+def run_python(program: str, *, warnings: str = "error") -> subprocess.CompletedProcess[str]:
+    """Run a program in an interpreter of its own, in which a warning is an error."""
+    return subprocess.run(
+        [sys.executable, "-W", warnings, "-c", textwrap.dedent(program)],
+        capture_output=True,
+        text=True,
+        timeout=25,
+        check=False,
+    )
+
+
+def run_program(program: str) -> tuple[str, str]:
+    """Run a program in an interpreter of its own, and return what it has written to its output and as errors."""
+    run = run_python(program)
+    assert 0 == run.returncode, run.stderr
+    return run.stdout, run.stderr
 
 
 class Flaky:
