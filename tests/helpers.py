@@ -19,6 +19,8 @@ from ratelimited_executor._kernel import buckets, due_order, sizes
 from ratelimited_executor._kernel.choice import compiled
 from ratelimited_executor.peers import RedisPeers
 
+from .waiting import live_count, walk
+
 
 def now() -> float:
     """Return the loop time."""
@@ -34,13 +36,13 @@ def check_accounting(executor) -> None:
     """Assert that accepted = waiting + running + the five ends, with waiting and running counted by walking."""
     engine = executor._engine
     statistics = executor.statistics()
-    waiting = sum(1 for _ in engine.queue.walk())
+    waiting = sum(1 for _ in walk(engine.queue))
     running = len(engine.accounts.running) + len(engine.accounts.holding) + engine.accounts.is_inside
     ends = statistics.done + statistics.failed + statistics.cancelled + statistics.expired + statistics.dropped
     assert waiting == statistics.waiting, (waiting, statistics)
     assert running == statistics.running, (running, statistics)
     assert statistics.accepted == waiting + running + ends, (waiting, running, statistics)
-    assert engine.queue.live_count() == waiting, (engine.queue.live_count(), waiting)
+    assert live_count(engine.queue) == waiting, (live_count(engine.queue), waiting)
 
 
 def seen(handle) -> None:
