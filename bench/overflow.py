@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from bench.harness import Chart, Figure, Series, Table, Target, fresh
 from ratelimited_executor import Pacing, Rate, RateLimitedExecutor, default_order
 from ratelimited_executor._core.order.ordering import TaskClass
+from ratelimited_executor._core.permits.permits import PermitGrid
 from ratelimited_executor._core.queue.queue import TaskQueue
 from ratelimited_executor._core.queue.records import Options as TaskOptions
 from ratelimited_executor._core.queue.records import TaskRecord
@@ -138,16 +139,15 @@ def filled(order: Any, options: Iterable[Any], gate: KeyGate | None = None) -> t
     queue = TaskQueue(
         timeline,
         now=0.0,
-        rate=Rate(0),
+        permits=PermitGrid(Rate(0), slack_ns=15_000_000, now_ns=timeline.to_ns(0.0)),
         slack=0.015,
         pacing=Pacing.ON_TIME,
         order=order,
         early=False,
-        peers=1,
-        rank=0,
         report_order_error=_raise,
-        gate=gate,
     )
+    if gate is not None:
+        queue.set_gate(gate)
     for each in options:
         queue.add_record(_Record(1.0 + chosen.random(), each))
     now = 4.0

@@ -3,7 +3,11 @@
 import asyncio
 import contextlib
 import os
-from collections.abc import Iterator
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Callable, Iterator
 from fractions import Fraction
 from importlib.util import find_spec
 
@@ -14,6 +18,8 @@ from ratelimited_executor import RetryLater
 from ratelimited_executor._kernel import buckets, due_order, sizes
 from ratelimited_executor._kernel.choice import compiled
 from ratelimited_executor.peers import RedisPeers
+
+from .waiting import live_count, walk
 
 
 def now() -> float:
@@ -30,13 +36,13 @@ def check_accounting(executor) -> None:
     """Assert that accepted = waiting + running + the five ends, with waiting and running counted by walking."""
     engine = executor._engine
     statistics = executor.statistics()
-    waiting = sum(1 for _ in engine.queue.walk())
+    waiting = sum(1 for _ in walk(engine.queue))
     running = len(engine.accounts.running) + len(engine.accounts.holding) + engine.accounts.is_inside
     ends = statistics.done + statistics.failed + statistics.cancelled + statistics.expired + statistics.dropped
     assert waiting == statistics.waiting, (waiting, statistics)
     assert running == statistics.running, (running, statistics)
     assert statistics.accepted == waiting + running + ends, (waiting, running, statistics)
-    assert engine.queue.live_count() == waiting, (engine.queue.live_count(), waiting)
+    assert live_count(engine.queue) == waiting, (live_count(engine.queue), waiting)
 
 
 def seen(handle) -> None:
@@ -88,6 +94,40 @@ async def turns(count=3) -> None:
     """Yield to the event loop a few times."""
     for _ in range(count):
         await asyncio.sleep(0)
+
+
+def until(condition: Callable[[], object], seconds: float = 60) -> None:
+    """Wait in this thread until a condition holds; raise :class:`AssertionError` if it does not within the time."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, f"not within {seconds} s"
+        time.sleep(0.005)
+
+
+async def until_async(condition: Callable[[], object], seconds: float = 60) -> None:
+    """Wait on the event loop until a condition holds, as :func:`until` does in a thread."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, f"not within {seconds} s"
+        await asyncio.sleep(0.005)
+
+
+def run_python(program: str, *, warnings: str = "error") -> subprocess.CompletedProcess[str]:
+    """Run a program in an interpreter of its own, in which a warning is an error."""
+    return subprocess.run(
+        [sys.executable, "-W", warnings, "-c", textwrap.dedent(program)],
+        capture_output=True,
+        text=True,
+        timeout=25,
+        check=False,
+    )
+
+
+def run_program(program: str) -> tuple[str, str]:
+    """Run a program in an interpreter of its own, and return what it has written to its output and as errors."""
+    run = run_python(program)
+    assert 0 == run.returncode, run.stderr
+    return run.stdout, run.stderr
 
 
 class Flaky:

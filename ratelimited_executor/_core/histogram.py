@@ -108,12 +108,8 @@ class DurationHistogram:
     def merge(self, other: DurationHistogram) -> None:
         """Add the counts of another histogram of the same growth."""
         assert self._growth_log == other._growth_log
-        self._counts.update(other._counts)
-        for bucket, longest in other._longest.items():
-            self._longest[bucket] = max(longest, self._longest.get(bucket, 0.0))
-        self._total += other._total
-        self._sum += other._sum
-        self._max = max(self._max, other._max)
+        longest = [other._longest[bucket] for bucket in other._counts]
+        self.add_counted([*other._counts], [*other._counts.values()], longest, other._sum)
 
     def quantile(self, share: float) -> float:
         """Return a duration that ``share`` of all do not exceed, too long by at most the growth; 0 if there are none.

@@ -16,7 +16,6 @@ __all__ = [
     "Deadlines",
     "DueReady",
     "DueRun",
-    "GatedReady",
     "Index",
     "Permits",
     "Place",
@@ -188,18 +187,6 @@ class DueReady(Ready, Protocol):
 
     def leading(self, count: int) -> list[tuple[Source | None, Any]]:
         """Return about ``count`` of the first tasks, as (source, position) or (None, record), in their order."""
-        ...
-
-
-class GatedReady(Ready, Protocol):
-    """The interface of forms that also hold back keys whose limits admit no start now."""
-
-    def head_at(self, now_ns: int) -> Any:
-        """Return the value of :meth:`head` for the first task that may start at a time; None if none may.
-
-        A key that may not start its first task leaves the order until it may. The limits of a new key are read here,
-        from functions of the user.
-        """
         ...
 
 

@@ -179,7 +179,7 @@ class DueOrder:
             return self.left_count
         if self._has_work:
             return int(self.left_count * max(0.0, when - self._start) / (end - self._start))
-        last = int((when - self._start) * self._scale)
+        last = max(self._slot, int((when - self._start) * self._scale))
         slotted = sum(map(len, self._slots[self._slot + 1 : last + 1]))
         return slotted + bisect_right(self._open, when, lo=self._cursor, key=self._dues.__getitem__) - self._cursor
 

@@ -1,12 +1,12 @@
 """Due tasks that have not started: the most important one first, or the one that is due first.
 
-Two forms share one shape (``contracts.py``). :class:`ReadyQueues` keeps the default order with a queue for each pair
-of priority and class: O(1) a task however many wait. ``_core/order/ready_heap.py`` keeps any other order by a key
-function.
+:class:`ReadyQueues` keeps the default order with a queue for each pair of priority and class: O(1) a task however many
+wait. Others of the same shape (``contracts.py``) are in ``_core/order``: ``ready_heap.py`` for any other order by a key
+function, ``ready_fair.py`` for shares by key, ``ready_keyed.py`` for limits of keys.
 
 Importance decides where more tasks are due than may start. Where all fit, the plan of an interval goes by due time, and
-by arrival where due times are equal. Both forms answer that from the same tasks. The index for it is built on demand,
-and dropped when it is no longer used: an overload does not pay for it.
+by arrival where due times are equal. This form and the heap answer that from the same tasks. The index for it is built
+on demand, and dropped when it is no longer used: an overload does not pay for it.
 """
 
 from __future__ import annotations

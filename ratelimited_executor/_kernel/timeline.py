@@ -60,18 +60,16 @@ class Timeline(TimelineFields):
         """The width of an interval in seconds."""
         return self.interval_ns / NS
 
-    def with_interval(self, interval_ns: int) -> Timeline:
-        """Return the same timeline with intervals of another width."""
-        other = Timeline(monotonic=0.0, wall=0.0, interval_ns=interval_ns)
-        other.offset_ns = self.offset_ns
-        other.epoch_offset = self.epoch_offset
-        return other
-
     def cut(self, width_ns_max: int) -> Timeline:
         """Return the timeline with intervals divided into equal parts of a maximum width, if whole nanoseconds allow it."""
         least = -(-self.interval_ns // width_ns_max)
         parts = next((n for n in range(least, 8 * least + 1) if self.interval_ns % n == 0), 1)
-        return self if parts == 1 else self.with_interval(self.interval_ns // parts)
+        if parts == 1:
+            return self
+        other = Timeline(monotonic=0.0, wall=0.0, interval_ns=self.interval_ns // parts)
+        other.offset_ns = self.offset_ns
+        other.epoch_offset = self.epoch_offset
+        return other
 
     def to_ns(self, loop_time: float) -> int:
         """Convert loop time to timeline nanoseconds, rounded down."""

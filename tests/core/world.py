@@ -7,6 +7,7 @@ from collections import deque
 
 from ratelimited_executor._kernel.buckets import Bucket
 from ratelimited_executor._core.permits.exact import ExactGrid
+from ratelimited_executor._core.permits.permits import PermitGrid
 from ratelimited_executor._core.order.ordering import TaskClass, default_order
 from ratelimited_executor._kernel.pacing import Pacing
 from ratelimited_executor._core.queue.queue import TaskQueue
@@ -90,18 +91,15 @@ class World:
         self.now = 0.0
         self.log: list[str] = []
         timeline = Timeline(monotonic=0.0, wall=36000.0, interval_ns=int(interval * NS))
-        permits = ExactGrid(Rate.of(rate), slack_ns=20_000_000, now_ns=timeline.to_ns(0.0)) if is_exact else None
+        grid = ExactGrid if is_exact else PermitGrid
         self.queue = TaskQueue(
             timeline,
             now=0.0,
-            permits=permits,
-            rate=Rate.of(rate),
+            permits=grid(Rate.of(rate), slack_ns=20_000_000, now_ns=timeline.to_ns(0.0)),
             slack=0.02,
             pacing=pacing,
             order=default_order,
             early=early,
-            peers=1,
-            rank=0,
             report_order_error=lambda error: None,
         )
         self.queue._take_lone = self._take_lone

@@ -1,10 +1,6 @@
 """The example service loses no accepted webhook, even if it is killed again and again."""
 
-import os
 import random
-import re
-import subprocess
-import sys
 import time
 from collections import Counter
 from contextlib import contextmanager
@@ -12,6 +8,8 @@ from pathlib import Path
 
 import httpx
 import pytest
+
+from ..serving import serving
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
@@ -25,22 +23,9 @@ pytestmark = [
 @contextmanager
 def service(tmp_path, store, log):
     """Run the example as its reader would, on a free port, and kill it at the end."""
-    environment = {**os.environ, "DURABLE_STORE": store, "DURABLE_LEASE": "1"}
-    with log.open("w") as sink:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "uvicorn", "durable_webhooks:app", "--port", "0", "--app-dir", str(EXAMPLES)],
-            stdout=sink, stderr=subprocess.STDOUT, env=environment, cwd=tmp_path,
-        )  # fmt: skip
-    try:
-        deadline = time.monotonic() + 60
-        while (match := re.search(r"running on (http://[0-9.:]+)", log.read_text())) is None:
-            assert process.poll() is None, log.read_text()
-            assert time.monotonic() < deadline, log.read_text()
-            time.sleep(0.02)
-        yield match[1]
-    finally:
-        process.kill()
-        process.wait(10)
+    command = ["-m", "uvicorn", "durable_webhooks:app", "--port", "0", "--app-dir", str(EXAMPLES)]
+    with serving(command, log, folder=tmp_path, variables={"DURABLE_STORE": store, "DURABLE_LEASE": "1"}) as running:
+        yield running.url
 
 
 @pytest.mark.parametrize("kind", ["sqlite", "postgresql"])

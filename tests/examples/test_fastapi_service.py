@@ -7,8 +7,6 @@ import json
 import os
 import re
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
@@ -19,6 +17,8 @@ import pytest
 
 from ratelimited_executor.testing import audit
 
+from ..serving import Serving, serving
+
 EXAMPLE = Path(__file__).parents[2] / "examples" / "fastapi_service.py"
 # On a busy machine a delivery may reach the receiver this much later than it was started.
 TRANSIT_SECONDS = 2
@@ -27,33 +27,11 @@ PATIENCE_SECONDS = 60  # for something that takes a second on an idle machine
 pytestmark = pytest.mark.real_time("a real server process and a real HTTP client")
 
 
-class Service:
-    """A running service: its process, its address and its log."""
-
-    def __init__(self, process: subprocess.Popen[str], url: str, log: Path) -> None:
-        self.process = process
-        self.url = url
-        self.log = log
-
-
 @contextmanager
-def running_service(tmp_path: Path, *arguments: str) -> Iterator[Service]:
-    """Run the example as its reader would, on a free port that is read from uvicorn's log."""
-    log = tmp_path / "log"
-    with log.open("w") as sink:
-        process = subprocess.Popen(
-            [sys.executable, str(EXAMPLE), "--port", "0", *arguments], stdout=sink, stderr=subprocess.STDOUT, text=True
-        )
-    try:
-        deadline = time.monotonic() + PATIENCE_SECONDS
-        while (match := re.search(r"running on (http://[0-9.:]+)", log.read_text())) is None:
-            assert process.poll() is None, log.read_text()
-            assert time.monotonic() < deadline, log.read_text()
-            time.sleep(0.02)
-        yield Service(process, match[1], log)
-    finally:
-        process.kill()
-        process.wait(5)
+def running_service(tmp_path: Path, *arguments: str) -> Iterator[Serving]:
+    """Run the example as its reader would."""
+    with serving([str(EXAMPLE), "--port", "0", *arguments], tmp_path / "log") as service:
+        yield service
 
 
 class Receiver:

@@ -2,29 +2,28 @@
 
 import ast
 import asyncio
-import os
 import re
-import signal
-import subprocess
 import sys
 import time
 from collections import Counter
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
-from random import Random
 
 import httpx
 import pytest
 
 from ratelimited_executor.durable import DurableState
 
-from ..helpers import extras
+from ..helpers import extras, until, until_async
+from ..peers.processes import take_port
+from ..serving import serving
 
 with extras():
     import fastapi  # the example needs it
 
 ROOT = Path(__file__).parents[2]
 RATE = 25
+PORT_COUNT = 8  # of the example, for metrics
 TENANTS = ("ann", "bob", "eve")
 AUTH = ("ann", "seven of nine")
 
@@ -34,33 +33,22 @@ pytestmark = pytest.mark.real_time("a real receiver, and real server processes t
 @contextmanager
 def service(folder, first_port):
     """Run two workers of the example, and kill both at the end; yield the address and the log."""
-    log = folder / f"log-{time.monotonic_ns()}"
-    environment = {
-        **os.environ, "SERVICE_FOLDER": str(folder), "SERVICE_RATE": f"{RATE}/s", "PAGE_PASSWORD": AUTH[1],
+    variables = {
+        "SERVICE_FOLDER": str(folder), "SERVICE_RATE": f"{RATE}/s", "PAGE_PASSWORD": AUTH[1],
         "METRICS_PORT": str(first_port), "PYTHONPATH": str(ROOT),
     }  # fmt: skip
-    command = ["-m", "uvicorn", "service_from_nothing:app", "--port", "0", "--workers", "2", "--app-dir"]
-    with log.open("w") as sink:
-        process = subprocess.Popen(
-            [sys.executable, *command, str(ROOT / "examples")],
-            stdout=sink, stderr=subprocess.STDOUT, env=environment, cwd=folder, start_new_session=True,
-        )  # fmt: skip
-    try:
-        deadline = time.monotonic() + 90
-        while log.read_text().count("Application startup complete") < 2:
-            assert process.poll() is None, log.read_text()
-            assert time.monotonic() < deadline, log.read_text()
-            time.sleep(0.05)
-        yield re.search(r"running on (http://[0-9.:]+)", log.read_text())[1], log
-    finally:
-        os.killpg(process.pid, signal.SIGKILL)
-        process.wait(10)
+    command = ["-m", "uvicorn", "service_from_nothing:app", "--port", "0", "--workers", "2"]
+    command += ["--app-dir", str(ROOT / "examples")]
+    log = folder / f"log-{time.monotonic_ns()}"
+    with serving(command, log, folder=folder, variables=variables) as running:
+        until(lambda: log.read_text().count("Application startup complete") >= 2)
+        yield running.url, log
 
 
 def metric(first_port, name):
     """Return a metric of each worker that serves its metrics."""
     found = []
-    for port in range(first_port, first_port + 8):
+    for port in range(first_port, first_port + PORT_COUNT):
         try:
             text = httpx.get(f"http://127.0.0.1:{port}/metrics", timeout=10).text
         except httpx.TransportError:
@@ -73,7 +61,7 @@ def metric(first_port, name):
 @pytest.mark.timeout(600)  # a busy machine takes a minute
 def test_service_keeps_its_promises(tmp_path, site):
     """Killed in the middle, it delivers all that it has accepted, in order for each tenant, at the rate of both together."""
-    first_port = 20_000 + Random(os.getpid()).randrange(10_000)
+    first_port = take_port(PORT_COUNT)
     accepted = []
 
     def accept(web, count):
@@ -129,7 +117,7 @@ def program(tmp_path, monkeypatch, example):
     """Return the example, to run in this process."""
     monkeypatch.setenv("SERVICE_FOLDER", str(tmp_path))
     monkeypatch.setenv("PAGE_PASSWORD", AUTH[1])
-    monkeypatch.setenv("METRICS_PORT", str(30_000 + Random(os.getpid()).randrange(10_000)))
+    monkeypatch.setenv("METRICS_PORT", str(take_port(PORT_COUNT)))
     return example("service_from_nothing")
 
 
@@ -144,13 +132,6 @@ async def clients_of(program):
         yield web
 
 
-async def until(condition):
-    """Wait until a condition holds, at most half a minute."""
-    async with asyncio.timeout(30):
-        while not condition():
-            await asyncio.sleep(0.02)
-
-
 def test_two_tenants_may_use_the_same_id(program, site):
     """An id is one of its tenant: both events are delivered, and a repetition of either is a duplicate."""
 
@@ -161,7 +142,7 @@ def test_two_tenants_may_use_the_same_id(program, site):
                     body = {"id": "order-7-paid", "url": site.url, "event": {"tenant": tenant}}
                     answer = await web.post(f"/tenants/{tenant}/events", json=body)
                     assert (answer.status_code, answer.json()) == (202, {"id": "order-7-paid", "created": created})
-            await until(lambda: len(site.bodies) == 2)
+            await until_async(lambda: len(site.bodies) == 2)
 
     asyncio.run(main())
     assert sorted(body["tenant"] for body in site.bodies) == ["ann", "bob"]
@@ -186,7 +167,7 @@ def test_what_can_never_be_delivered_is_refused(program, site, wrong):
             body = {"id": "first", "url": site.url, "event": {}}
             assert (await web.post("/tenants/ann/events", json=body | wrong)).status_code == 422
             assert (await web.post("/tenants/ann/events", json=body)).status_code == 202
-            await until(lambda: site.bodies)
+            await until_async(lambda: site.bodies)
 
     asyncio.run(main())
 
@@ -200,7 +181,7 @@ def test_an_event_that_the_receiver_refuses_is_dead_at_once(program, site):
             for number in range(2):
                 body = {"id": f"{number}", "url": site.url, "event": {"number": number}}
                 assert (await web.post("/tenants/ann/events", json=body)).status_code == 202
-            await until(lambda: site.bodies)
+            await until_async(lambda: site.bodies)
             while not (counts := await program.tasks.counts())[DurableState.DEAD]:
                 await asyncio.sleep(0.02)
             assert (counts[DurableState.DEAD], counts[DurableState.BEHIND]) == (1, 1)

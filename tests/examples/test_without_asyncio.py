@@ -7,17 +7,16 @@ import signal
 import subprocess
 import sys
 import textwrap
-import time
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
 from ratelimited_executor.testing import audit
 
-from ..helpers import extras
+from ..helpers import extras, until
 
 if TYPE_CHECKING:
     from .conftest import Site
@@ -31,13 +30,6 @@ pytestmark = [
     pytest.mark.real_time("a real server, and frameworks that know no virtual time"),
     pytest.mark.timeout(120),
 ]
-
-
-def until(condition: Callable[[], Any]) -> None:
-    deadline = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 def test_service_with_flask_delivers_under_the_rate(example: Load, site: Site) -> None:

@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ratelimited_executor._core.queue.looking import live_count, walk
 from ratelimited_executor._kernel import buckets, due_order
 from ratelimited_executor._kernel.batches import BatchSource
 from ratelimited_executor._kernel.buckets import Bucket
@@ -16,6 +15,7 @@ from ratelimited_executor._kernel.calendar import PLAIN_RANK, Calendar
 from ratelimited_executor._kernel.timeline import NS, Timeline
 
 from ..helpers import examples, small_counts
+from ..waiting import count_in_calendar, walk_calendar
 
 START = 100.0
 DELAYS = st.one_of(st.sampled_from([0.0, 0.5, 0.999, 1.0, 1.5, 2.0, 7.0]), st.floats(0, 8))
@@ -155,7 +155,7 @@ def test_tasks_become_ready_as_in_a_sorted_list(record_class, width, steps):
                 assert all(model[name] > now - late for name in due_names - set(taken)), step
                 for name in taken:
                     del model[name]
-            assert len(model) == sum(1 for _ in walk(calendar)) == live_count(calendar), step
+            assert len(model) == sum(1 for _ in walk_calendar(calendar)) == count_in_calendar(calendar), step
             opened = sum(1 for at in model.values() if at < calendar.end)
             assert abs(opened - calendar.opened_count) <= sum(abs(at - calendar.end) < 1e-6 for at in model.values()), (
                 step
@@ -165,7 +165,7 @@ def test_tasks_become_ready_as_in_a_sorted_list(record_class, width, steps):
         while calendar.pull(now, 5.0) == 0:
             pass
         assert sorted(model) == sorted(take_all(calendar))
-        assert 0 == calendar.opened_count == live_count(calendar)
+        assert 0 == calendar.opened_count == count_in_calendar(calendar)
         assert math.inf == calendar.next_due()
 
 
@@ -197,9 +197,9 @@ def test_revoked_batch_is_gone_from_everywhere():
     calendar.add_batch(source)
     calendar.pull(100.0, 10.0)
     assert ["batch/0"] == take_all(calendar)
-    assert 9 == live_count(calendar)
+    assert 9 == count_in_calendar(calendar)
     assert 9 == calendar.revoke(source)
-    assert 0 == live_count(calendar) == calendar.opened_count == source.live
+    assert 0 == count_in_calendar(calendar) == calendar.opened_count == source.live
     begin(calendar, timeline, 110.0)
     calendar.pull(110.0, 10.0)
     assert [] == take_all(calendar)

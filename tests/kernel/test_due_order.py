@@ -127,6 +127,16 @@ def test_some_positions_may_be_chosen():
     assert sorted(chosen, key=dues.__getitem__) == drain(order, 6.0, 100)
 
 
+@pytest.mark.parametrize("count", [100, 2000])
+def test_nothing_counts_as_due_before_the_order_begins(count):
+    """However long before its start, only what is due by then is counted, whether in one list or in slots."""
+    order = DueOrder([5.0 + i / count for i in range(count)], 5.0, 6.0)
+    while not order.prepare():
+        pass
+    assert [0, 0, 0] == [order.count_until(when) for when in (-100.0, 4.0, 4.998)]
+    assert count == order.count_until(6.0)
+
+
 def test_what_joins_after_an_order_made_ahead_is_extended():
     """Tasks added to a bucket that is ordered ahead of time are put into slots in order of arrival."""
     dues = [5.0 + (i % 10) / 10 for i in range(20_000)]

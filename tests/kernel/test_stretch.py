@@ -11,6 +11,7 @@ from ratelimited_executor._kernel.states import TaskState
 from ratelimited_executor._kernel.stretch import STRETCH_COUNT_MAX
 
 from ..core.world import CoreRecord, World
+from ..waiting import live_count
 
 
 def begin(count: int, *, rate=math.inf, limit: int = 10**6, now: float = 1.0):
@@ -39,14 +40,14 @@ def test_counts_are_brought_up_to_date_as_far_as_it_has_come():
     assert source is stretch.source
     positions = stretch.positions()
     assert [0, 1, 2, 3] == [next(positions) for _ in range(4)]
-    assert 10 == queue.live_count() == source.live
+    assert 10 == live_count(queue) == source.live
     assert 4 == stretch.catch_up(1.0)
-    assert 6 == queue.live_count() == source.live == queue.ready_count()
+    assert 6 == live_count(queue) == source.live == queue.ready_count()
     assert 0 == stretch.catch_up(1.0)
     assert [*range(4, 10)] == [*positions]
     assert 6 == stretch.catch_up(1.0)
     stretch.end()
-    assert (0, [], None) == (queue.live_count(), queue.batches(), stretch.source)
+    assert (0, [], None) == (live_count(queue), queue.batches(), stretch.source)
 
 
 def test_positions_that_were_skipped_are_not_counted_as_started():
@@ -112,4 +113,4 @@ def test_records_that_have_gone_are_passed_over():
     assert last is stretch.take_record(0.8)
     assert [(None, late, TaskState.EXPIRED)] == gone
     assert None is stretch.take_record(0.8)
-    assert (0, 0) == (world.queue.live_count(), world.queue.ready_count())
+    assert (0, 0) == (live_count(world.queue), world.queue.ready_count())

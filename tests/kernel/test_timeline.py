@@ -47,7 +47,7 @@ def test_timeline_starts_at_epoch_time():
 def test_another_width_is_on_the_same_timeline():
     """Another interval width changes only the numbers."""
     timeline = Timeline(monotonic=3.0, wall=100.0, interval_ns=NS)
-    halves = timeline.with_interval(NS // 2)
+    halves = timeline.cut(NS // 2)
     assert timeline.to_ns(7.25) == halves.to_ns(7.25)
     assert timeline.to_epoch(7.25) == halves.to_epoch(7.25)
     assert (104, 208) == (timeline.number_at(7.25), halves.number_at(7.25))

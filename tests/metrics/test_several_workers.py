@@ -9,14 +9,10 @@ import asyncio
 import os
 import re
 import signal
-import socket
-import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import httpx
 import pytest
@@ -28,57 +24,33 @@ from ratelimited_executor import ExecutorManager, Rate
 from ratelimited_executor.metrics import instrument
 from ratelimited_executor.peers import FilePeers
 
+from ..helpers import until
+from ..peers.processes import take_port
+from ..serving import serving
+
 pytestmark = pytest.mark.real_time("processes of a web server, and their pages; files that executors share")
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "howto" / "metrics.md"
 PROGRAM = re.search(r"^```python\n(# service\.py\n.*?)^```", PAGE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
-SECONDS = 60  # until two processes have imported the program: 2 s on an idle machine, much longer on a busy one
+SECONDS = 60  # until two processes have ended: 1 s on an idle machine
 COUNT = 40
+PORT_COUNT = 8  # of the program
 PREFIX = "ratelimited_executor_"
-
-
-def free_ports(count: int) -> int:
-    """Return the first of ``count`` free ports in a row."""
-    for first in range(20_000, 30_000, count):
-        with ExitStack() as stack, suppress(OSError):
-            for port in range(first, first + count):
-                stack.enter_context(socket.socket()).bind(("127.0.0.1", port))
-            return first
-    raise AssertionError("no ports are free")
-
-
-def until(get: Callable[[], Any], log: Path) -> Any:
-    """Call a function until its result is true, and return that; fail with the log after a minute."""
-    end = time.monotonic() + SECONDS
-    while not (found := get()):
-        assert time.monotonic() < end, log.read_text()
-        time.sleep(0.05)
-    return found
 
 
 @contextmanager
 def served(folder: Path, first: int, log: Path) -> Iterator[str]:
     """Run the program as the page says, and yield its address; at the end none of its processes is left."""
     assert PROGRAM is not None
-    program = PROGRAM[1].replace("range(9464, 9472)", f"range({first}, {first + 8})")
+    program = PROGRAM[1].replace("range(9464, 9472)", f"range({first}, {first + PORT_COUNT})")
     assert program != PROGRAM[1]
     (folder / "service.py").write_text(program, encoding="utf-8")
-    command = [sys.executable, "-m", "uvicorn", "service:app", "--port", "0", "--workers", "2"]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "NO_COLOR": "1"}
-    with log.open("wb") as sink:
-        process = subprocess.Popen(
-            command, cwd=folder, env=environment, stdout=sink, stderr=sink, stdin=subprocess.DEVNULL,
-            start_new_session=True,
-        )  # fmt: skip
-    try:
-        yield until(lambda: re.search(r"running on (http://[0-9.:]+)", log.read_text()), log)[1]
-        process.terminate()
-        assert process.wait(SECONDS) in (0, -signal.SIGTERM), log.read_text()
-    finally:
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait(SECONDS)
+    command = ["-m", "uvicorn", "service:app", "--port", "0", "--workers", "2"]
+    with serving(command, log, folder=folder, variables={"PYTHONPATH": str(ROOT)}) as running:
+        yield running.url
+        running.process.terminate()
+        assert running.process.wait(SECONDS) in (0, -signal.SIGTERM), log.read_text()
 
 
 def scrape(port: int) -> dict[str, float] | None:
@@ -123,10 +95,10 @@ async def test_rate_is_that_of_the_group(tmp_path: Path) -> None:
 @pytest.mark.skipif(sys.platform == "win32", reason="its processes are not ended by signals")
 def test_pages_of_all_workers_add_up(tmp_path: Path) -> None:
     """The pages of the workers add up; the worker that replaces a killed one takes its port, and counts from zero."""
-    first, log = free_ports(8), tmp_path / "log"
+    first, log = take_port(PORT_COUNT), tmp_path / "log"
     ports = (first, first + 1)
     with served(tmp_path, first, log) as url:
-        until(lambda: all(scrape(port) is not None for port in ports), log)
+        until(lambda: all(scrape(port) is not None for port in ports))
         assert scrape(first + 2) is None
         asked = 0
 
@@ -137,8 +109,8 @@ def test_pages_of_all_workers_add_up(tmp_path: Path) -> None:
             asked += COUNT
             return all((scrape(port) or {}).get("accepted_tasks_total") for port in ports)
 
-        until(both_have_work, log)
-        until(lambda: sum(scrape(port)["ended_tasks_total"] for port in ports) == asked, log)
+        until(both_have_work)
+        until(lambda: sum(scrape(port)["ended_tasks_total"] for port in ports) == asked)
         pages = [scrape(port) for port in ports]
         for name in ("accepted_tasks_total", "started_tasks_total", "task_duration_seconds_count"):
             assert sum(page[name] for page in pages) == asked, name
@@ -146,8 +118,8 @@ def test_pages_of_all_workers_add_up(tmp_path: Path) -> None:
 
         before = set(re.findall(r"Started server process \[(\d+)\]", log.read_text()))
         os.kill(int(min(before)), signal.SIGKILL)
-        until(lambda: len(set(re.findall(r"Started server process \[(\d+)\]", log.read_text()))) == 3, log)
-        until(lambda: all(scrape(port) is not None for port in ports), log)
+        until(lambda: len(set(re.findall(r"Started server process \[(\d+)\]", log.read_text()))) == 3)
+        until(lambda: all(scrape(port) is not None for port in ports))
         after = [scrape(port).get("accepted_tasks_total", 0.0) for port in ports]
         assert scrape(first + 2) is None
         gone = [index for index in (0, 1) if after[index] == 0]

@@ -12,6 +12,7 @@ from ratelimited_executor.policies import Strictness
 from ratelimited_executor.testing import audit, run_virtual, search_faults
 
 from ..model.faults import permits
+from ..waiting import walk
 
 VARIABLE: contextvars.ContextVar[object] = contextvars.ContextVar("VARIABLE")
 
@@ -151,7 +152,7 @@ async def test_accounting_closes_at_every_step(virtual_clock) -> None:
     def check() -> None:
         counts = executor.statistics()
         ended = counts.done + counts.failed + counts.cancelled + counts.expired + counts.dropped
-        walked = sum(1 for _ in executor._engine.queue.walk())
+        walked = sum(1 for _ in walk(executor._engine.queue))
         assert walked == counts.waiting
         assert counts.accepted == walked + counts.running + ended
 

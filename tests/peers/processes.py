@@ -55,12 +55,13 @@ def wait_until(condition: Callable[[], object], what: str, *, seconds: float = S
         time.sleep(POLL_SECONDS)
 
 
-def take_port() -> int:
-    """Reserve a port with no listener on it, nor on the port of its cluster bus."""
+def take_port(count: int = 1) -> int:
+    """Reserve ports in a row with no listener on them, nor on the ports of their cluster bus; return the first."""
     for _ in range(100):
         port = _random.choice(PORTS)
-        if port not in _ports_taken and all(_is_free(each) for each in (port, port + BUS_OFFSET)):
-            _ports_taken.add(port)
+        row = range(port, port + count)
+        if _ports_taken.isdisjoint(row) and all(_is_free(each) and _is_free(each + BUS_OFFSET) for each in row):
+            _ports_taken.update(row)
             return port
     raise ServerError(f"no free port among 100 of {PORTS}")
 

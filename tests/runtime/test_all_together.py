@@ -22,6 +22,7 @@ from ratelimited_executor.testing import run_virtual
 
 from ..helpers import first_quick
 from ..kinds import each_policy
+from ..waiting import live_count, walk
 
 ORDERS = [
     default_order,
@@ -39,7 +40,7 @@ def check(executor):
     """Walk the waiting tasks: each is in exactly one place."""
     counts = executor.statistics()
     engine = executor._engine
-    assert counts.waiting == sum(1 for _ in engine.queue.walk()) == engine.queue.live_count()
+    assert counts.waiting == sum(1 for _ in walk(engine.queue)) == live_count(engine.queue)
     ended = counts.done + counts.failed + counts.cancelled + counts.expired + counts.dropped
     assert counts.accepted == counts.waiting + counts.running + ended
 

@@ -21,6 +21,8 @@ from ratelimited_executor.orders import Fair, default_order, earliest_due_first
 from ratelimited_executor.policies import Strictness
 from ratelimited_executor.testing import audit
 
+from ..waiting import walk
+
 variable = contextvars.ContextVar("variable", default="nobody's")
 
 
@@ -115,7 +117,7 @@ async def test_item_sees_itself_as_running(virtual_clock, results):
 
         def look():
             counts = executor.statistics()
-            seen.append((counts.waiting, sum(1 for _ in executor._engine.queue.walk()), counts.running, counts.done))
+            seen.append((counts.waiting, sum(1 for _ in walk(executor._engine.queue)), counts.running, counts.done))
 
         await executor.schedule_many(abs, Items(3, look), results=results)
     assert [(2, 2, 1, 0), (1, 1, 1, 1), (0, 0, 1, 2)] == seen
@@ -129,7 +131,7 @@ async def test_first_step_of_a_coroutine_is_counted_as_running(virtual_clock):
         async def work(item):
             counts = executor.statistics()
             seen.append((counts.waiting + counts.running + counts.done, counts.running > 0))
-            assert counts.waiting == sum(1 for _ in executor._engine.queue.walk())
+            assert counts.waiting == sum(1 for _ in walk(executor._engine.queue))
 
         batch = executor.schedule_many(work, range(3))
         await batch

@@ -1,6 +1,6 @@
 """The rules of a store of durable tasks, as a table in memory.
 
-Every store implements these rules in its own language; this one is the reference in tests.
+Every store implements these rules in its own language; a store in memory runs this one, the reference in tests.
 
 Leases
     A process joins as an *owner* with a lease, and beats. One lease covers all its claims, so a beat costs the same for

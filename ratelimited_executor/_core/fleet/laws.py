@@ -437,9 +437,7 @@ class _Bucket(SharedLimit):
         return ",".join(["g1", *map(str, numbers)])
 
     def earliest(self, t_us: int, cost: int) -> int | None:
-        if cost * (self._set_gap // PS) >= FAR_US:
-            return None
-        if cost > self._capacity:
+        if cost > self._capacity or cost * (self._set_gap // PS) >= FAR_US:
             return None
         return max(t_us, ceil_us(self._due() - span_of(self._capacity - cost, self._set_gap)))
 

@@ -14,12 +14,12 @@ import json
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from ratelimited_executor._core.fleet.ticket_calls import PlanLimit
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from ratelimited_executor._core.fleet.ticket_calls import TicketCall
-
-from ratelimited_executor._core.fleet.ticket_calls import PlanLimit
 
 __all__ = [
     "LEAD_US",

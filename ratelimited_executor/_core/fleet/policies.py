@@ -47,8 +47,6 @@ class Outage:
         """
         if isinstance(peers_max, bool) or not isinstance(peers_max, int):
             raise TypeError(f"peers_max must be an integer, got {peers_max!r}")
-        if peers_max < 1:
-            raise ValueError(f"peers_max must be >= 1, got {peers_max}")
         return cls("static", peers_max)
 
     def __repr__(self) -> str:

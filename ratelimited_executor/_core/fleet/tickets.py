@@ -57,13 +57,8 @@ from ratelimited_executor._core.fleet.limit_settings import (
     life_of,
     read_settings,
 )
-from ratelimited_executor._core.fleet.memory import LEAD_US as _LEAD_US
-from ratelimited_executor._core.fleet.memory import Kept as _Kept
-from ratelimited_executor._core.fleet.memory import Queue as _Queue
-from ratelimited_executor._core.fleet.memory import TicketMemory, place_order
-from ratelimited_executor._core.fleet.memory import Turn as _Turn
-from ratelimited_executor._core.fleet.shares import UNIT as _UNIT
-from ratelimited_executor._core.fleet.shares import Share as _Share
+from ratelimited_executor._core.fleet.memory import LEAD_US, Kept, Queue, TicketMemory, Turn, place_order
+from ratelimited_executor._core.fleet.shares import UNIT, Share
 from ratelimited_executor._core.fleet.ticket_calls import (
     AHEAD_MAX_US,
     CLOCK_HOLDER,
@@ -96,7 +91,7 @@ _LOAD_US: Final = 250_000  # in which the load falls to the half
 _LOAD_PART: Final = 4  # a quarter of a core
 
 
-_NOTHING: Final = _Kept(0, 0, "", "")
+_NOTHING: Final = Kept(0, 0, "", "")
 
 
 @dataclass(slots=True)
@@ -211,7 +206,7 @@ class TicketAuthority:
             kept.text if use.until_us > self._now_us + call.quarantine_us else "",
         )
 
-    def _kept_of(self, key: str, settings: str, call: TicketCall) -> _Kept:
+    def _kept_of(self, key: str, settings: str, call: TicketCall) -> Kept:
         """Return the stored form of a key's limit that is to be remembered, or an empty one."""
         place = _field_of("k", key, settings)
         if not settings or self._limits[place][0].use(self._now_us).until_us <= self._now_us + call.quarantine_us:
@@ -281,7 +276,7 @@ class TicketAuthority:
         for copy in call.copies:
             place = f"{'k' if copy.is_key else 'l'}:{copy.text[:1]}{copy.name}"
             if copy.text and copy.serial > state.limits.get(place, _NOTHING).serial:
-                state.limits[place] = _Kept(0, copy.serial, "", copy.text)
+                state.limits[place] = Kept(0, copy.serial, "", copy.text)
                 if copy.is_key:
                     state.rest_us[place] = self._now_us + _UNREAD_US
             state.count = max(state.count, copy.serial)
@@ -315,7 +310,7 @@ class TicketAuthority:
         self._limits[place] = found, settings
         return found
 
-    def _load(self, place: str, kept: _Kept, settings: str) -> SharedLimit | None:
+    def _load(self, place: str, kept: Kept, settings: str) -> SharedLimit | None:
         """Make a limit from its stored form; None if that is not sound."""
         is_old = kept.since_us != self._state.since_us and kept.text != ""
         if not is_old:
@@ -355,7 +350,7 @@ class TicketAuthority:
             state.rest_us.pop(place, None)
         elif limit.is_changed or place in self._redated or (is_key and kept.text and settings != kept.settings):
             serial = state.count if limit.is_changed else kept.serial
-            state.limits[place] = _Kept(state.since_us, serial, settings if is_key else "", limit.write())
+            state.limits[place] = Kept(state.since_us, serial, settings if is_key else "", limit.write())
             made, rest_us = read_settings(settings), limit.use(self._now_us).until_us
             if isinstance(made, QuotaSettings):
                 rest_us = made.next_end_us + made.late_us
@@ -455,7 +450,7 @@ class TicketAuthority:
             when, place = agreed_time(asked.limits, asked.amounts, begin_us)
             if when is None or when > min([_NEVER_US, *(limit.foreseen_us for limit in asked.limits)]):
                 asked.holder, asked.at_us = asked.names[place or 0], when or 0
-                asked.again_us = min(when, now_us + _LEAD_US) if when else 0
+                asked.again_us = min(when, now_us + LEAD_US) if when else 0
                 return asked.queue_at(place or 0)
             if when > now_us:
                 place = self._holder(asked)
@@ -522,14 +517,14 @@ class TicketAuthority:
 
     # Fair shares.
 
-    def _queue(self, name: str) -> _Queue | None:
+    def _queue(self, name: str) -> Queue | None:
         """Return a queue of this era; None if nobody was hungry there."""
         queue = self._state.queues.get(name)
         return queue if queue is not None and queue.since_us == self._state.since_us else None
 
-    def _share(self, asked: _Asked, longest: dict[str, tuple[int, int]], call: TicketCall) -> _Share | None:
+    def _share(self, asked: _Asked, longest: dict[str, tuple[int, int]], call: TicketCall) -> Share | None:
         """Return the share of a peer in the queue that holds it longest; None if no other is hungry."""
-        found: tuple[int, _Share] | None = None
+        found: tuple[int, Share] | None = None
         for name, (when, place) in longest.items():
             queue = self._queue(name)
             if queue is None:
@@ -539,27 +534,27 @@ class TicketAuthority:
                 found = when, self._share_of(queue, others, place, asked, call)
         return found[1] if found else None
 
-    def _share_of(self, queue: _Queue, others: list[_Turn], place: int, asked: _Asked, call: TicketCall) -> _Share:
+    def _share_of(self, queue: Queue, others: list[Turn], place: int, asked: _Asked, call: TicketCall) -> Share:
         settings, hungry_count = asked.settings[place], len(others) + 1
         gap_us = settings.gap_us * max(1, asked.amounts[place])
         cycle_us = max(call.cycle_us, *(turn.cycle_us for turn in others))
         near_us = max(call.ahead_us, _CYCLES * cycle_us)
-        share = max(_UNIT, near_us * _UNIT / gap_us / hungry_count)
+        share = max(UNIT, near_us * UNIT / gap_us / hungry_count)
         if not isinstance(settings, PaceSettings):
             use = asked.limits[place].use(self._now_us)
-            share = max(share, (use.amount - use.used) / max(1, asked.amounts[place]) * _UNIT / hungry_count)
-        lead = max(share, _LEAD_US * _UNIT / gap_us / hungry_count)
+            share = max(share, (use.amount - use.used) / max(1, asked.amounts[place]) * UNIT / hungry_count)
+        lead = max(share, LEAD_US * UNIT / gap_us / hungry_count)
         least = min(turn.served for turn in others)
         mean = sum(turn.served for turn in others) / len(others)
         queue.virtual = max(queue.virtual, least)
         turn = queue.turns.get(call.peer)
         is_new = turn is None or turn.until_us < self._now_us
-        served = max(turn.served if turn else 0, queue.virtual - (_UNIT if is_new else int(lead)))
+        served = max(turn.served if turn else 0, queue.virtual - (UNIT if is_new else int(lead)))
         free_us = 0
         if not isinstance(settings, WindowSettings | QuotaSettings):
             late_us = self._now_us + near_us // hungry_count
             free_us = min(late_us if each.back_us < self._now_us else each.back_us for each in others)
-        return _Share(
+        return Share(
             queue, place, hungry_count, min(served, int(mean + lead)), mean + share, gap_us, cycle_us, others, free_us
         )
 
@@ -567,7 +562,7 @@ class TicketAuthority:
         self,
         asked: _Asked,
         longest: dict[str, tuple[int, int]],
-        share: _Share | None,
+        share: Share | None,
         call: TicketCall,
         *,
         refused: str | None,
@@ -587,7 +582,7 @@ class TicketAuthority:
             if queue is None:
                 if hungry != name:
                     continue
-                queue = queues[name] = _Queue(self._state.since_us)
+                queue = queues[name] = Queue(self._state.since_us)
             turn = queue.turns.get(call.peer)
             is_alone = not [peer for peer in queue.hungry(self._now_us) if peer != call.peer]
             if share is not None and share.queue is queue:
@@ -597,7 +592,7 @@ class TicketAuthority:
                 if is_alone:
                     queue.virtual = max(queue.virtual, served)  # nobody pays later for what nobody else wanted
             if queue.turns or hungry == name:
-                queue.turns[call.peer] = _Turn(served, until_us, call.cycle_us, back_us)
+                queue.turns[call.peer] = Turn(served, until_us, call.cycle_us, back_us)
             elif name:
                 del queues[name]
 
@@ -642,7 +637,7 @@ class TicketAuthority:
 
 def _unit_of(call: TicketCall) -> int:
     """Return how much a ticket of a peer counts in its share."""
-    return max(1, _UNIT * 1000 // call.weight)
+    return max(1, UNIT * 1000 // call.weight)
 
 
 def _read(settings: str) -> LimitSettings:

@@ -44,11 +44,6 @@ class WindowLog:
         self._ahead: list[tuple[int, int]] = []  # (t, cost), in order
         self.total = 0
 
-    @property
-    def is_empty(self) -> bool:
-        """True if it holds nothing."""
-        return not self._times
-
     def load(self, numbers: Sequence[int]) -> bool:
         """Load its numbers; return False if they are not sound."""
         self._gone, self.total, part, count, *pairs = numbers

@@ -48,11 +48,6 @@ class KeyTable:
     def __init__(self) -> None:
         self._tokens: dict[int, list[ref[KeyToken]]] = {}  # by the hash of their keys
 
-    @property
-    def token_count(self) -> int:
-        """How many tokens are in use."""
-        return sum(len(tokens) for tokens in self._tokens.values())
-
     def held(self, key: Hashable) -> Hashable:
         """Return a key in its stored form: itself, or its token.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any, Protocol
 
+from ratelimited_executor._core.limits.limit import asked_at
 from ratelimited_executor._core.slots.asking import SOON_NS
 
 if TYPE_CHECKING:
@@ -142,7 +143,7 @@ class KeyState:
             return 0
         count = math.inf
         if self.limit is not None:
-            limit = _asked_at(self.limit, begin_ns, now_ns)
+            limit = asked_at(self.limit, begin_ns, now_ns)
             count = limit.starts_until(self.cost(cost), begin_ns, span.end_ns)
         if self.concurrency < math.inf:
             count = min(count, span.places(self.concurrency - self.running_count, self.running_count))
@@ -153,7 +154,7 @@ class KeyState:
         begin_ns = max(now_ns, self.penalty_ns)
         if self.limit is None:
             return begin_ns
-        return _asked_at(self.limit, begin_ns, now_ns).when(self.cost(cost), begin_ns)
+        return asked_at(self.limit, begin_ns, now_ns).when(self.cost(cost), begin_ns)
 
     def comes_soon(self, cost: int, now_ns: int) -> bool:
         """True if a group may admit a task shortly, so that its slots are kept."""
@@ -165,9 +166,4 @@ class KeyState:
     def when_count(self, count: int, now_ns: int) -> int | None:
         """Estimate when rate and penalty allow the ``count``-th task from now to start; None if never."""
         begin_ns = max(now_ns, self.penalty_ns)
-        return begin_ns if self.limit is None else _asked_at(self.limit, begin_ns, now_ns).when_count(count, begin_ns)
-
-
-def _asked_at(limit: Limit, time_ns: int, now_ns: int) -> Limit:
-    """Return a limit, or a copy of it for questions about the future."""
-    return limit if time_ns <= now_ns else limit.trial(lambda: now_ns)
+        return begin_ns if self.limit is None else asked_at(self.limit, begin_ns, now_ns).when_count(count, begin_ns)

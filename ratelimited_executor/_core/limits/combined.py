@@ -14,6 +14,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from ratelimited_executor._core.limits.exact_paced import ExactPacedLimit
+from ratelimited_executor._core.limits.limit import TrialClock, asked_at
 from ratelimited_executor._core.queue.records import PERMITS
 from ratelimited_executor._kernel.admission import UNLIMITED
 from ratelimited_executor._kernel.contracts import Permits
@@ -267,13 +268,7 @@ class CombinedPermits:
 
     def _asked_at(self, resource: str, time_ns: int, now_ns: int) -> Sequence[Limit]:
         """Return the limits of a resource, or copies of them for questions about the future."""
-        limits = self.limits_of(resource) or ()
-        if time_ns <= now_ns:
-            return limits
-        clock = _TrialClock(now_ns)
-        copies = [limit.trial(clock.now) for limit in limits]
-        clock.now_ns = time_ns
-        return copies
+        return [asked_at(limit, time_ns, now_ns) for limit in self.limits_of(resource) or ()]
 
     def admits(self, needs: Mapping[str, int], now_ns: int) -> bool:
         """True if a start with these needs of resources is admitted now; the grid admits any cost."""
@@ -294,21 +289,21 @@ class CombinedPermits:
         if self._is_paused:
             return None
         begin_ns = max(now_ns, self.penalty_ns)
-        times = [begin_ns]
+        times: list[int | None] = [begin_ns]
         grid = self._grid_at(begin_ns, now_ns)
         if grid is not None:
             times.append(grid.next_time(begin_ns))
         costs = {PERMITS: 1} if needs is None else {PERMITS: 1, **needs}
         for resource, cost in costs.items():
-            times += [limit.when(cost, begin_ns) for limit in self._asked_at(resource, begin_ns, now_ns)]  # type: ignore[misc]  # as above
-        return None if None in times else max(times)
+            times += [limit.when(cost, begin_ns) for limit in self._asked_at(resource, begin_ns, now_ns)]
+        return _latest(times)
 
     def when_after(self, ahead: Mapping[str, int], needs: Mapping[str, int], now_ns: int) -> int | None:
         """Estimate when a start is admitted, once others have taken ``ahead`` of each resource; None if never."""
         if self._is_paused:
             return None
         begin_ns = max(now_ns, self.penalty_ns)
-        times = [begin_ns]
+        times: list[int | None] = [begin_ns]
         grid = self._grid_at(begin_ns, now_ns)
         if grid is not None:
             times.append(grid.time_after(begin_ns, ahead.get(PERMITS, 0) + 1))
@@ -316,10 +311,10 @@ class CombinedPermits:
             before, cost = ahead.get(resource, 0), needs.get(resource)
             for limit in self._asked_at(resource, begin_ns, now_ns):
                 if cost is not None:
-                    times.append(limit.when_after(before, cost, begin_ns))  # type: ignore[arg-type]  # as above
+                    times.append(limit.when_after(before, cost, begin_ns))
                 elif before:
-                    times.append(limit.when_count(before, begin_ns))  # type: ignore[arg-type]  # as above
-        return None if None in times else max(times)
+                    times.append(limit.when_count(before, begin_ns))
+        return _latest(times)
 
     def when_in_turn(self, ahead: Iterable[Mapping[str, int]], needs: Mapping[str, int], now_ns: int) -> int | None:
         """Return when a start is admitted after others, each in its turn, if no more are added; None if never.
@@ -332,7 +327,7 @@ class CombinedPermits:
             for each in ahead:
                 before.update(each)
             return self.when_after(before, needs, now_ns)
-        clock = _TrialClock(now_ns)
+        clock = TrialClock(now_ns)
         trial = CombinedPermits(
             None if self.grid is None else self.grid.trial(),
             [Bound(each.limit.trial(clock.now), resource=each.resource, text="", kind="") for each in self.bounds],
@@ -409,14 +404,7 @@ class CombinedPermits:
         return found
 
 
-class _TrialClock:
-    """A clock that is set by its owner."""
-
-    __slots__ = ("now_ns",)
-
-    def __init__(self, now_ns: int) -> None:
-        self.now_ns = now_ns
-
-    def now(self) -> int:
-        """Return the time, in nanoseconds on the timeline."""
-        return self.now_ns
+def _latest(times: list[int | None]) -> int | None:
+    """Return the latest of some times; None if one of them never comes."""
+    known = [time for time in times if time is not None]
+    return max(known) if len(known) == len(times) else None

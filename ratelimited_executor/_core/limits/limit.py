@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from ratelimited_executor._core.limits.effects import Effects
     from ratelimited_executor._core.permits.rates import Rate
 
-__all__ = ["Limit", "Receipt", "Taken", "step_and_unit"]
+__all__ = ["Limit", "Receipt", "Taken", "TrialClock", "asked_at", "step_and_unit"]
 
 
 class Taken(Protocol):
@@ -161,10 +161,6 @@ class Limit(ABC):
         The result is >= ``now_ns``.
         """
 
-    def is_idle(self, now_ns: int) -> bool:
-        """True if a new limit would behave the same."""
-        return self.idle_at(now_ns) == now_ns
-
     def pack(self) -> tuple[int, ...] | None:
         """Return the state in numbers for :meth:`unpack`; None if it cannot be packed (now)."""
         return None
@@ -172,6 +168,33 @@ class Limit(ABC):
     def unpack(self, numbers: Sequence[int], now_ns: int) -> None:
         """Adopt the packed state of a limit of this class, as :meth:`change_to` does; call on a new limit."""
         raise NotImplementedError
+
+
+class TrialClock:
+    """A clock that is set by its owner.
+
+    Args:
+        now_ns: the time, in nanoseconds on the timeline.
+    """
+
+    __slots__ = ("now_ns",)
+
+    def __init__(self, now_ns: int) -> None:
+        self.now_ns = now_ns
+
+    def now(self) -> int:
+        """Return the time."""
+        return self.now_ns
+
+
+def asked_at(limit: Limit, time_ns: int, now_ns: int) -> Limit:
+    """Return a limit, or a copy of it for questions as of a later time."""
+    if time_ns <= now_ns:
+        return limit
+    clock = TrialClock(now_ns)
+    copied = limit.trial(clock.now)
+    clock.now_ns = time_ns
+    return copied
 
 
 def step_and_unit(rate: Rate) -> tuple[int, int]:

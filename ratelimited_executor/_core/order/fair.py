@@ -255,7 +255,7 @@ class FairClock:
         self.numbers = count()
         self.arrivals = count(1)
         self.keys = KeyTable()  # for keys that ``by`` returns
-        self.last: tuple[Level, Flow] | None = None  # of the task started last
+        self.last: tuple[float, Flow] | None = None  # of the task started last, with its negated priority
         self.refunds: dict[Flow, int] = {}  # permits that a flow with waiting tasks need not pay at its next starts
 
     def flow(self, minus_priority: float, key: Hashable) -> tuple[Level, Flow]:
@@ -282,9 +282,9 @@ class FairClock:
             self.report(error)
             return 1.0
 
-    def serve(self, level: Level, flow: Flow, tag: float, cost: int) -> None:
+    def serve(self, minus_priority: float, level: Level, flow: Flow, tag: float, cost: int) -> None:
         """Record the start of a task."""
-        self.last = level, flow
+        self.last = minus_priority, flow
         if self.refunds:
             cost = self._less_refund(flow, cost)
         now = level.now + cost / max(level.weight_sum, flow.weight)
@@ -295,12 +295,15 @@ class FairClock:
         if level.ghosts:
             self._purge(level, _PURGE_COUNT)
 
-    def settle(self, share: tuple[Level, Flow], change: int) -> None:
+    def settle(self, share: tuple[float, Flow], change: int) -> None:
         """Charge a flow with a started task for ``change`` permits more, or for fewer if negative.
 
         Waiting tasks keep their places: a refund makes the next start of the flow cheaper.
         """
-        level, flow = share
+        minus_priority, flow = share
+        level = self.levels.get(minus_priority)
+        if level is None:  # no competitor, as in rest()
+            return
         found = level.flows.get(flow.key)
         if found is not None and change < 0 and (found.first is not None or found.second is not None):
             self.refunds[found] = self.refunds.get(found, 0) - change

@@ -273,8 +273,8 @@ class ReadyFair:
         """Record that the taken task starts: a key is charged for started tasks, and not for expired ones."""
         flow = self._taken
         if flow is not None:
-            _, level, tag, cost = self._taken_at
-            self._clock.serve(level, flow, tag, cost)
+            minus_priority, level, tag, cost = self._taken_at
+            self._clock.serve(minus_priority, level, flow, tag, cost)
             if self._is_fresh or (flow.first if self._index else flow.second) is not None:
                 level.moved.add(flow)  # its new tag would hide those of the flows behind it
 

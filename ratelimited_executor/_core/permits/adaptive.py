@@ -16,8 +16,7 @@ part r / n of it. The rate of the group is the sum of these parts, which is the 
 - The group never exceeds ``ceiling``, and rises by at most ``increase`` in a period: each part by ``increase / n``.
 - If all see an overload, the group falls as a single process would; if one sees it, only its part falls.
 - A part rises by its own use. The tolerance of one permit, which a single process has once in a period, is as large as
-a
-  small part itself. So a part is judged only once it has had as many permits as the whole rate has in a period, or
+  a small part itself. So a part is judged only once it has had as many permits as the whole rate has in a period, or
   ``_JUDGED_COUNT``.
 
 A group with one rate in force
@@ -31,10 +30,9 @@ values, not differences, so nothing accumulates. Laws:
   known r for a period, and n processes rise no faster than one. Two processes that step from r at once put the same
   value in force, for decreases and increases. So an overload that all of them see counts once.
 - **A decrease wins over a simultaneous increase.** The increasing process may not know of the decrease yet, and its
-step
-  may arrive later. For a period after a decrease, each process that knows of it restores the lower rate when it sees a
-  higher rate that such a process would set: at most ``increase`` above the previous rate. Any higher rate was set by a
-  person, and stays.
+  step may arrive later. For a period after a decrease, each process that knows of it restores the lower rate when it
+  sees a higher rate that such a process would set: at most ``increase`` above the previous rate. Any higher rate was
+  set by a person, and stays.
 - **A period is not shorter than the time in which news reaches all** (:attr:`AdaptiveControl.period_least`). Both laws
   depend on that.
 - A process that does not know the rate in force, because it was idle or cut off, asks first: a decrease from an outdated
@@ -135,12 +133,11 @@ class AdaptiveControl:
         now: loop time.
 
     Attributes:
-        overload_count: the number of overloads so far.
         period_least: the least number of seconds between two steps, however short the period of the rules is.
     """
 
     __slots__ = (
-        "_adaptive", "_before", "_begin", "_done_count", "_is_held", "_used_count", "overload_count", "period_least",
+        "_adaptive", "_before", "_begin", "_done_count", "_is_held", "_used_count", "period_least",
     )  # fmt: skip
 
     def __init__(self, adaptive: Adaptive, now: float) -> None:
@@ -150,7 +147,6 @@ class AdaptiveControl:
         self._done_count = 0
         self._is_held = False  # True if the period has had an overload
         self._before = Fraction(0)  # the rate before that overload
-        self.overload_count = 0
         self.period_least = 0.0
 
     @property
@@ -170,7 +166,6 @@ class AdaptiveControl:
 
     def overloaded(self, rate: Fraction, now: float) -> Fraction:
         """Record an overload; return the new rate: lower, unless it was already lowered in this period."""
-        self.overload_count += 1
         if self.is_held(now):
             return rate
         self._is_held = True

@@ -36,11 +36,6 @@ class DropIndex:
         self._all: LazyHeap[list[Any]] = LazyHeap(_is_empty)
         self._by_key: dict[Hashable, LazyHeap[list[Any]]] | None = {} if is_by_key else None
 
-    @property
-    def live_count(self) -> int:
-        """The number of tasks that can be dropped."""
-        return self._all.live_count
-
     def add(self, record: Record) -> None:
         """Add a waiting task with options."""
         options: Any = record._options
@@ -76,9 +71,8 @@ class DropIndex:
 
     def first(self, key: Hashable = None) -> Record | None:
         """Return the task to drop first, of all tasks or of one key; None if there is none."""
-        heap = self._all if key is None or self._by_key is None else self._by_key.get(key)
-        first = None if heap is None else heap.first()
-        return None if first is None else first[3]
+        found = self.first_n(1, key)
+        return found[0] if found else None
 
     def first_n(self, count: int, key: Hashable = None) -> list[Record]:
         """Return the ``count`` tasks to drop first, of all tasks or of one key; fewer if there are not enough."""

@@ -5,15 +5,13 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any, Final
 
-from ratelimited_executor._kernel.buckets import RECORD
 from ratelimited_executor._kernel.pacing import Pacing
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Hashable, Iterator, Mapping
+    from collections.abc import Callable, Collection, Hashable, Mapping
 
     from ratelimited_executor._kernel.buckets import Bucket
     from ratelimited_executor._kernel.calendar import Calendar
-    from ratelimited_executor._kernel.contracts import Source
     from ratelimited_executor._kernel.queue import PlainQueue
     from ratelimited_executor._kernel.records import Record
 
@@ -23,34 +21,10 @@ __all__ = [
     "demand_until",
     "is_spread",
     "last_start",
-    "live_count",
     "ready_tasks",
-    "walk",
 ]
 
 _SAMPLE_COUNT: Final = 128  # due times of a bucket sampled for an estimate: a few microseconds
-
-
-def live_count(calendar: Calendar) -> int:
-    """Count the tasks waiting in a calendar, by the counters of its buckets."""
-    buckets = sum(bucket.live for bucket in calendar.future.values())
-    batches = sum(source.live - source.opened_live for source in calendar.batches)
-    return calendar.opened_count + buckets + batches
-
-
-def walk(calendar: Calendar) -> Iterator[tuple[Source | None, Any]]:
-    """Walk every task waiting in a calendar, by looking at each: (source, position) or (None, record)."""
-    for bucket in calendar.buckets():
-        for position in bucket.positions():
-            if bucket.args[position] is RECORD:
-                yield None, bucket.calls[position]
-            else:
-                yield bucket, position
-    for _, record in (entry for entry in calendar.ready.walk() if entry[0] is None):
-        yield None, record
-    for source in calendar.batches:
-        for _ in range(source.live):
-            yield source, -1
 
 
 def last_start(calendar: Calendar) -> float:

@@ -18,7 +18,6 @@ from ratelimited_executor._core.order.ordering import default_order
 from ratelimited_executor._core.order.ready_fair import ReadyFair
 from ratelimited_executor._core.order.ready_heap import ReadyHeap
 from ratelimited_executor._core.order.ready_keyed import ReadyKeyed
-from ratelimited_executor._core.permits.permits import PermitGrid
 from ratelimited_executor._core.queue import looking
 from ratelimited_executor._core.queue.expiry import ExpiryIndex
 from ratelimited_executor._core.queue.records import PERMITS, KeyOptions
@@ -83,17 +82,13 @@ class TaskQueue(PlainQueue):
     Args:
         timeline: the manager's timeline; pacing works on its intervals.
         now: loop time.
-        rate: permits over time.
+        permits: admit starts.
         slack: seconds for which a permit stays usable.
         pacing: how the tasks of an interval are paced.
         order: the key function of importance.
         early: True if a task may start anywhere in the interval of its due time.
-        peers: how many peers share the rate.
-        rank: which of them this is.
-        phase: of the permits and of the plan of each interval, as a part of the gap between two permits.
+        phase: of the plan of each interval, as a part of the gap between two permits.
         report_order_error: called with each error that the order raises.
-        permits: admit starts, instead of this peer's part of the numbered permits of ``rate``.
-        gate: the limits of keys; None if there are none.
         bucket_ns_max: the maximum width of a bucket.
     """
 
@@ -107,26 +102,20 @@ class TaskQueue(PlainQueue):
         timeline: Timeline,
         *,
         now: float,
-        rate: Rate,
+        permits: Permits,
         slack: float,
         pacing: Pacing,
         order: Order | Fair,
         early: bool,
-        peers: int,
-        rank: int,
         phase: float = 0.0,
         report_order_error: Callable[[BaseException], None],
-        permits: Permits | None = None,
-        gate: KeyGate | None = None,
         bucket_ns_max: int = NS,
     ) -> None:
-        slack_ns = round(slack * NS)
         chores = Chores()
         super().__init__(
             timeline,
             now=now,
-            permits=permits
-            or PermitGrid(rate, slack_ns=slack_ns, now_ns=timeline.to_ns(now), peers=peers, rank=rank, phase=phase),
+            permits=permits,
             slack=slack,
             pacing=pacing,
             early=early,
@@ -136,7 +125,7 @@ class TaskQueue(PlainQueue):
             wall=WallWheel(timeline.interval_ns / NS, chores),
             phase=phase,
         )
-        self.gate = gate
+        self.gate = None  # None if no key has limits
         self.order: Order | Fair = default_order
         self.costs: CombinedPermits | None = None  # the permits, once some task may cost more than one
         self.used: Counter[str] = Counter()  # of each resource, by starts that name it, corrections included
@@ -152,7 +141,7 @@ class TaskQueue(PlainQueue):
         self._beyond: Calendar | None = None  # the calendar whose first task costs more than is ever admitted
         self._receipts: list[tuple[str, Any, Any]] = []  # for costs and key of the last charge
         self.note_order()
-        if order is not default_order or gate is not None:
+        if order is not default_order:
             self.set_order(order)
 
     # Decisions.
@@ -408,7 +397,8 @@ class TaskQueue(PlainQueue):
         receipts = self._charge(key, needs, cost, now)
         if charge is not None and self.costs is not None:
             charge.receipts = receipts
-            charge.share = None if self._fair_clock is None else self._fair_clock.last
+            clock = self._fair_clock
+            charge.share = None if clock is None or clock.last is None else (clock, clock.last)
         if key is not None and self.gate is not None:
             self.gated.add(record)
         if options.line is not None:
@@ -460,8 +450,9 @@ class TaskQueue(PlainQueue):
 
     def settle_share(self, share: Any, change: int) -> None:
         """Charge the key of a task for ``change`` permits more than were reserved, or fewer if negative."""
-        if self._fair_clock is not None and share is not None and change:
-            self._fair_clock.settle(share, change)
+        if share is not None and change:
+            clock, place = share
+            clock.settle(place, change)  # without effect if another order is in force now
 
     def _note_left(self, key: Hashable, *, is_costly: bool) -> bool:
         """Examine the tasks that waited behind a task removed without a start; return True if there are any.
@@ -608,21 +599,9 @@ class TaskQueue(PlainQueue):
         """Return every batch that may have waiting tasks."""
         return [*self.on_time.batches, *self.spread.batches, *self.wall.batches()]
 
-    def live_count(self) -> int:
-        """Count the waiting tasks."""
-        return looking.live_count(self.on_time) + looking.live_count(self.spread) + self.wall.live_count()
-
     def last_start(self) -> float:
         """Return a loop time in the interval of the last task on the timeline; minus infinity if none waits."""
         return max(looking.last_start(self.on_time), looking.last_start(self.spread))
-
-    def walk(self) -> Iterator[tuple[Any, Any]]:
-        """Walk every waiting task, by looking at each: (source, position) or (None, record)."""
-        yield from looking.walk(self.on_time)
-        yield from looking.walk(self.spread)
-        yield from self.wall.walk()
-        for _, old in self.rekeying:
-            yield from (entry for entry in old.walk() if entry[0] is None)
 
     # Ending.
 

@@ -117,19 +117,6 @@ class WallWheel(WallFields):
         """Return every batch that waits here."""
         return [source for _, source in self._batches]
 
-    def live_count(self) -> int:
-        """Count the tasks waiting here."""
-        return sum(bucket.live for bucket in self.buckets()) + sum(source.live for _, source in self._batches)
-
-    def walk(self) -> Iterator[tuple[BatchSource | None, Record | int]]:
-        """Walk every task waiting here: (None, record) or (batch, position)."""
-        for bucket in self.buckets():
-            for position in bucket.positions():
-                yield None, bucket.calls[position]
-        for _, source in self._batches:
-            for position in range(source.live):
-                yield source, position
-
     def clear(self) -> None:
         """Forget everything; the caller has walked the tasks before."""
         self._buckets.clear()

@@ -15,8 +15,7 @@ time of the pools' clock. A caller that finds no slot waits, and is alive up to 
 3. A slot that comes free is handed over in the same step: no slot is free while a live waiter waits only for it.
    A hand-off has a short lease until the waiter has learned of it and renews it.
 4. Among the waiters of a pool, the larger priority goes first, then the first to come; a newcomer overtakes no waiter
-of
-   its priority.
+   of its priority.
 5. Slots have no numbers. A lower limit takes no slot away: holders finish, and no slot is handed over until fewer are
    held. A limit of 0 halts the pool. A request may name a limit of its own, which replaces the pool's while it waits.
    So a pool need not have a limit set, and such a pool is forgotten when it has no holders or waiters.

@@ -104,7 +104,7 @@ def assemble(
         budget = None if controls.member is None else controls.member.budget
         combined = _combined(settings.plan, moments, budget)
         report = order_reporter(lambda: queue.order, runner.loop, warn)
-        queue = _queue(settings, fixed, combined, report, runner=runner, moments=moments)
+        queue = _queue(settings, combined, report, runner=runner, moments=moments)
         engine = Engine(
             name,
             queue,
@@ -227,7 +227,6 @@ def _combined(plan: PolicyPlan, moments: Moments, budget: TicketBudget | None) -
 
 def _queue(
     settings: Settings,
-    peers: Peers,
     permits: Any,
     report: Callable[[BaseException], None],
     *,
@@ -238,7 +237,6 @@ def _queue(
 
     Args:
         settings: the initial settings.
-        peers: the processes with fixed shares of the rate.
         permits: the limits that admit starts; None for the grid of the plan.
         report: called with the exception that an order raises.
         runner: the runner of the manager.
@@ -248,16 +246,13 @@ def _queue(
     queue = TaskQueue(
         runner.timeline,
         now=moments.monotonic(),
-        rate=plan.rate,
+        permits=permits or plan.grid(moments.ns()),
         slack=plan.rule.usable_seconds,
         pacing=settings.pacing,
         order=isolated(settings.order),
         early=settings.early,
-        peers=peers.count,
-        rank=peers.rank,
         phase=plan.phase,
         report_order_error=report,
-        permits=permits or plan.grid(moments.ns()),
         bucket_ns_max=NS if settings.early else runner.hooks.bucket_ns_max,  # early starts stay within their bucket
     )
     queue.set_crowded(is_crowded=settings.max_concurrency is not None)

@@ -33,9 +33,11 @@ class Executor:
                 concurrency_of=lambda _: concurrency,
             )
         self.queue = TaskQueue(
-            self.timeline, now=NOW, rate=Rate(0), slack=0.0, pacing=Pacing.ON_TIME, order=order, early=False,
-            peers=1, rank=0, report_order_error=lambda error: None, gate=gate,
+            self.timeline, now=NOW, permits=PermitGrid(Rate(0), slack_ns=0, now_ns=self.timeline.to_ns(NOW)), slack=0.0,
+            pacing=Pacing.ON_TIME, order=order, early=False, report_order_error=lambda error: None,
         )  # fmt: skip
+        if gate is not None:
+            self.queue.set_gate(gate)
         self.max_concurrency = places
         self.started_count = 0
         self.running = 0

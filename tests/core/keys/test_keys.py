@@ -43,6 +43,10 @@ class Level(enum.IntEnum):
 Pair = namedtuple("Pair", "left right")
 
 
+def token_count(keys: KeyTable) -> int:
+    return sum(map(len, keys._tokens.values()))
+
+
 @pytest.mark.parametrize(
     "key",
     [None, "a", 1, 2.5, b"b", True, ("a", ("b", 1)), frozenset({"a"}), Pair("a", 1), Name.ANN, Level.HIGH, object()],
@@ -52,7 +56,7 @@ def test_key_of_a_builtin_hash_is_held_as_it_is(key):
     """A key with a built-in hash is held as it is, so that a member of a StrEnum equals its text."""
     keys = KeyTable()
     assert keys.held(key) is key is given_key(key)
-    assert keys.token_count == 0
+    assert token_count(keys) == 0
 
 
 @pytest.mark.parametrize("wrap", [lambda key: key, lambda key: ("a", key)], ids=["itself", "in a tuple"])
@@ -76,10 +80,10 @@ def test_token_that_nothing_holds_is_forgotten(monkeypatch):
     monkeypatch.setattr(Key, "is_bad", True)
     del tokens[:2]
     gc.collect()
-    assert keys.token_count == 4
+    assert token_count(keys) == 4
     tokens.clear()
     gc.collect()
-    assert keys.token_count == 0
+    assert token_count(keys) == 0
 
 
 def test_key_that_cannot_be_told_changes_nothing(monkeypatch):
@@ -92,7 +96,7 @@ def test_key_that_cannot_be_told_changes_nothing(monkeypatch):
     with pytest.raises(TypeError, match="unhashable"):
         keys.held((1, []))
     monkeypatch.setattr(Key, "is_bad", False)
-    assert keys.token_count == 1
+    assert token_count(keys) == 1
     assert keys.held(Key(1)) is token
 
 

@@ -36,6 +36,11 @@ def histories(*others) -> st.SearchStrategy:
     return st.lists(step, max_size=40)
 
 
+def is_idle(limit, now: int) -> bool:
+    """Return True if a new limit would behave the same."""
+    return limit.idle_at(now) == now
+
+
 class Start:
     """One start, with its cost as known so far."""
 

@@ -10,7 +10,7 @@ from ratelimited_executor._core.limits.paced import PacedLimit
 from ratelimited_executor._core.permits.rates import Rate
 
 from ...helpers import examples
-from .histories import NS, RATES, SLACK, START, histories, play
+from .histories import NS, RATES, SLACK, START, histories, is_idle, play
 
 
 @given(RATES, st.sampled_from([0, SLACK, NS]), histories(RATES))
@@ -34,7 +34,7 @@ def test_what_is_not_paid_for_is_paid_for_at_the_new_rate(change, due):
     receipt = limit.take(6, START)
     limit.change_to(PacedLimit(Rate(0), slack_ns=SLACK), START + NS)
     assert (None, 0) == (limit.when(1, START + NS), limit.count(START + NS))
-    assert not limit.is_idle(START + 9 * NS)
+    assert not is_idle(limit, START + 9 * NS)
     limit.change_to(PacedLimit(change, slack_ns=SLACK), START + NS)
     assert START + due * NS == limit.when(1, START + NS)
     limit.settle(receipt, 6, START + NS)

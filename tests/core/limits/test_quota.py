@@ -7,6 +7,7 @@ from ratelimited_executor._core.limits.quota import PERIOD_COUNT, QuotaLimit
 from ratelimited_executor._core.permits.rates import Rate
 
 from ...helpers import examples
+from .histories import is_idle
 
 NS = 1_000_000_000
 START = 1_704_067_200 * NS
@@ -58,7 +59,7 @@ def test_no_period_of_the_wall_clock_sees_more_than_the_quota(steps, margin):
         period = hours(wall.now)
         used = sum(cost for time, cost, _ in starts if hours(time) == period)
         assert limit.count(now) == (5 - used if wall.now < period[1] - margin else min(0, 5 - used))
-        assert limit.is_idle(now) == (used == 0)
+        assert is_idle(limit, now) == (used == 0)
         when, begin = limit.when(3, now), wall.now
         wall.now = begin + when - now
         assert limit.admits(3, when)

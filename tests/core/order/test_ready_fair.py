@@ -284,6 +284,27 @@ def test_a_priority_that_is_forgotten_while_another_starts_comes_back(calendar_c
     assert None is pair.pop()
 
 
+def test_an_overrun_is_charged_though_its_priority_was_forgotten_meanwhile(calendar_class, make):
+    """A key whose running task costs more than was reserved pays, though no task of its priority waited for a while."""
+    pair = Pair(calendar_class, Fair())
+    pair.push(0, make("f"))
+    assert "f" == pair.keys(1)
+    share = pair.clock.last
+    assert None is pair.pop()
+    pair.rest()
+    assert 0 == pair.remembered()
+    pair.clock.settle(share, 5)  # nobody competes
+    assert 0 == pair.remembered()
+    for key in "fg" * 4:
+        pair.push(0, make(key))
+    pair.clock.settle(share, 3)
+    pair.clock.settle(share, -1)
+    assert "gggfgfff" == pair.keys(8)
+    assert None is pair.pop()
+    pair.rest()
+    assert 0 == pair.remembered()
+
+
 # Keys that come late, come back, or keep coming.
 
 

@@ -19,6 +19,7 @@ from ratelimited_executor._core.queue.records import PERMITS
 from ratelimited_executor._kernel.states import TaskState
 
 from ...helpers import examples
+from ...waiting import live_count, walk
 from ..world import World
 
 TIMELINES = [
@@ -57,7 +58,7 @@ def test_starts_follow_the_timeline(record_class, rate, pacing, tasks, expected,
         world.add(name, due, priority=sum(priority))
     world.run(20.0)
     assert expected == world.text()
-    assert len(tasks) - len(world.log) == world.queue.live_count() == sum(1 for _ in world.queue.walk())
+    assert len(tasks) - len(world.log) == live_count(world.queue) == sum(1 for _ in walk(world.queue))
 
 
 @given(
@@ -151,7 +152,7 @@ def test_short_way_decides_what_the_long_way_does(
         )
         world.takes_lone = takes_lone
         logs.append(play(world, requests))
-        assert 0 == world.queue.live_count() == world.queue.ready_count()
+        assert 0 == live_count(world.queue) == world.queue.ready_count()
     assert logs[0] == logs[1]
 
 
@@ -308,7 +309,7 @@ def test_cancelled_tasks_close_the_gap(record_class):
     world.queue.cancel(records[2])
     world.run(3.0)
     assert "a1.000 d1.250" == world.text()
-    assert 0 == world.queue.live_count()
+    assert 0 == live_count(world.queue)
 
 
 def test_rate_may_change_while_tasks_wait(record_class):
@@ -380,8 +381,8 @@ def test_cut_empties_every_place_in_steps(record_class, order, step_count):
     queue.set_order(order)
     for number in range(20):
         queue.wall.add_record(record_class(f"wall {number}"), 36010.0 + number)
-    before = queue.live_count()
-    assert before == sum(1 for _ in queue.walk())
+    before = live_count(queue)
+    assert before == sum(1 for _ in walk(queue))
 
     queue.is_halted = True
     count, records = 0, []
@@ -391,9 +392,9 @@ def test_cut_empties_every_place_in_steps(record_class, order, step_count):
             queue.cancel(record)
         count += plain_count
         records += some
-        assert before - count - len(records) == queue.live_count()
+        assert before - count - len(records) == live_count(queue)
     assert before == count + len(records) == count + len(set(records))
-    assert 0 == queue.live_count() == sum(1 for _ in queue.walk())
+    assert 0 == live_count(queue) == sum(1 for _ in walk(queue))
     assert queue.pull(world.now)
 
 
@@ -404,7 +405,7 @@ def test_old_handles_cancel_nothing_after_a_cut(record_class):
     queue.is_halted = True
     assert 1 == sum(count for count, _ in queue.cut(100))
     queue.on_time.cancel_call(bucket, place)
-    assert 0 == queue.on_time.cancelled_count == queue.live_count()
+    assert 0 == queue.on_time.cancelled_count == live_count(queue)
     assert [] == queue.on_time.numbers
 
 
@@ -434,11 +435,11 @@ def test_what_is_taken_waits_no_longer_and_is_paid_for(record_class):
     world = World(record_class, rate=1, pacing=Pacing.ON_TIME)
     first, second = world.add("a", 0.5), world.add("b", 0.5)
     assert (None, first) == taken_at(world, 1.0)
-    assert (None, 1) == (first._place, world.queue.live_count())
+    assert (None, 1) == (first._place, live_count(world.queue))
     assert None is taken_at(world, 1.5)
     assert None is not second._place
     assert (None, second) == taken_at(world, 2.0)
-    assert 0 == world.queue.live_count()
+    assert 0 == live_count(world.queue)
 
 
 def test_what_has_expired_is_told_of_and_its_permit_goes_to_the_next(record_class):
@@ -448,7 +449,7 @@ def test_what_has_expired_is_told_of_and_its_permit_goes_to_the_next(record_clas
     late, other = world.add("late", 0.25, expires=0.5), world.add("other", 0.5)
     assert (None, other) == taken_at(world, 1.0)
     assert [(None, late, TaskState.EXPIRED)] == gone
-    assert 0 == world.queue.live_count()
+    assert 0 == live_count(world.queue)
 
 
 @pytest.mark.parametrize(
@@ -466,7 +467,7 @@ def test_the_next_is_taken_only_if_it_is_what_starts(record_class, rate, others,
         pass
     record = world.add("next")
     assert is_taken is world.queue.take_next(0.5, record)
-    assert (is_taken, others + (not is_taken)) == (record._place is None, world.queue.live_count())
+    assert (is_taken, others + (not is_taken)) == (record._place is None, live_count(world.queue))
     if others:
         assert "other" == repr(world.queue.poll(0.5, 1)[1])
 
@@ -484,7 +485,7 @@ def test_deadlines_pass_while_nothing_may_start(record_class):
         assert (gone == []) is (now < 2)
     assert [(batch, position, TaskState.EXPIRED) for position in range(3)] == [each for each in gone if each[0]]
     assert [(None, soon, TaskState.EXPIRED)] == [each for each in gone if not each[0]]
-    assert (2, []) == (world.queue.live_count(), world.queue.batches())
+    assert (2, []) == (live_count(world.queue), world.queue.batches())
     assert None is not later._place is not never._place
 
 
@@ -499,7 +500,7 @@ def test_many_deadlines_pass_in_bounded_turns(record_class):
         world.queue.is_changed = True
         assert None is world.queue.poll(3.0, 1)
         assert count == len(gone)
-    assert 0 == world.queue.live_count()
+    assert 0 == live_count(world.queue)
 
 
 def test_due_time_wakes_the_queue_where_tickets_are_requested(record_class):

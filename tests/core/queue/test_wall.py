@@ -12,6 +12,7 @@ from ratelimited_executor._kernel.calendar import PLAIN_RANK
 from ratelimited_executor._core.queue.wall import WallWheel
 
 from ...helpers import examples
+from ...waiting import count_on_wall, walk_wall
 
 
 def run(chores: deque) -> None:
@@ -89,7 +90,7 @@ def test_what_is_due_before_the_horizon_is_handed_over_whatever_the_clock_does(r
                 records.pop(thing, None)
                 batches.pop(thing, None)
             waiting = len(records) + 3 * len(batches)
-            assert waiting == sum(1 for _ in wheel.walk()) == wheel.live_count(), step
+            assert waiting == sum(1 for _ in walk_wall(wheel)) == count_on_wall(wheel), step
             assert wheel.is_pending or not batches
         assert len(set(map(id, handed))) == len(handed)
 
@@ -102,7 +103,7 @@ def test_wheel_knows_whether_anything_waits(record_class):
     assert wheel.is_pending
     wheel.clear()
     assert not wheel.is_pending
-    assert 0 == wheel.live_count()
+    assert 0 == count_on_wall(wheel)
 
 
 def test_an_idle_wheel_keeps_nothing_of_what_was_cancelled(record_class):

@@ -4,8 +4,6 @@ import asyncio
 import gc
 import logging
 import subprocess
-import sys
-import textwrap
 import warnings
 
 import pytest
@@ -16,7 +14,7 @@ from ratelimited_executor._runtime.life.closing import GRACE_SECONDS
 from ratelimited_executor.orders import Ageing, Fair
 from ratelimited_executor.testing import VirtualEventLoop
 
-from ...helpers import Flaky, now, sleep_for, swallow
+from ...helpers import Flaky, now, run_python, sleep_for, swallow
 
 DONE, CANCELLED = TaskState.DONE, TaskState.CANCELLED
 GRACE = 5.0  # seconds for which a coroutine that swallows its cancellation is waited for
@@ -1113,15 +1111,9 @@ async def test_closing_in_the_middle_of_everything_accounts_for_all(virtual_cloc
 # The loop ends under us.
 
 
-def run_program(source: str) -> subprocess.CompletedProcess:
+def run_loudly(program: str) -> subprocess.CompletedProcess:
     """Run a program in an interpreter of its own, showing every warning except those of a slow machine."""
-    ended = subprocess.run(
-        [sys.executable, "-W", "always", "-c", textwrap.dedent(source)],
-        capture_output=True,
-        text=True,
-        timeout=30,
-        check=False,
-    )
+    ended = run_python(program, warnings="always")
     lines = [
         line for line in ended.stderr.splitlines() if "held the event loop" not in line and "was blocked" not in line
     ]
@@ -1164,7 +1156,7 @@ def test_program_that_never_closes_ends_in_silence(use):
         asyncio.run(main())
         print("end")
     """
-    ended = run_program(program)
+    ended = run_loudly(program)
     assert (0, "end\n", "") == (ended.returncode, ended.stdout, ended.stderr)
 
 
@@ -1185,7 +1177,7 @@ def test_program_that_ends_in_a_drain_says_what_is_lost():
         asyncio.run(main())
         print("end")
     """
-    ended = run_program(program)
+    ended = run_loudly(program)
     expected = "x: closed with 1 waiting and 0 running task(s) cancelled"
     assert (0, "end\n", expected) == (ended.returncode, ended.stdout, ended.stderr)
 
@@ -1211,7 +1203,7 @@ def test_handles_outlive_their_loop():
         del executor, handle, call, batch, every
         print("end")
     """
-    ended = run_program(program)
+    ended = run_loudly(program)
     assert (0, "") == (ended.returncode, ended.stderr)
     assert ended.stdout.endswith("end\n")
 
@@ -1233,7 +1225,7 @@ def test_keyboard_interrupt_in_the_block_ends_the_program():
         except KeyboardInterrupt:
             print("interrupted")
     """
-    ended = run_program(program)
+    ended = run_loudly(program)
     assert (0, "interrupted\n") == (ended.returncode, ended.stdout), ended.stderr
 
 

@@ -23,6 +23,7 @@ from ratelimited_executor._runtime.limits.keys import KeyLimits
 
 from ...core.world import CoreRecord, World
 from ...helpers import now, seen, turns
+from ...waiting import walk
 
 DROPPING = [WhenFull.DROP_LOWEST, WhenFull.DROP_OLDEST]
 OTHERS = [WhenFull.RAISE, WhenFull.WAIT]
@@ -444,7 +445,7 @@ class Bounds:
     @property
     def names(self) -> str:
         """The waiting tasks."""
-        return "".join(sorted(repr(record) for _, record in self.world.queue.walk()))
+        return "".join(sorted(repr(record) for _, record in walk(self.world.queue)))
 
 
 def test_without_bounds_everything_may_wait():

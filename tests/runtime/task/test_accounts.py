@@ -33,6 +33,7 @@ from ratelimited_executor._runtime.task.accounts import Accounts
 from ratelimited_executor.testing import VirtualEventLoop, audit, run_virtual
 
 from ...helpers import examples
+from ...waiting import live_count, walk
 from ...core.world import CoreRecord, World
 
 TIMES = st.sampled_from([0.0, 0.001, 0.1, 0.25, 0.5, 0.999, 1.0, 1.5, 2.0, 3.7, 10.0])
@@ -330,12 +331,12 @@ class Accounting(RuleBasedStateMachine):
         if self.executor is None:
             return
         engine, counts = self.executor._engine, self.executor.statistics()
-        waiting = sum(1 for _ in engine.queue.walk())
+        waiting = sum(1 for _ in walk(engine.queue))
         running = len(engine.accounts.running) + len(engine.accounts.holding)
         ended = counts.done + counts.failed + counts.cancelled + counts.expired + counts.dropped
         assert counts.accepted == waiting + running + ended, (waiting, running, counts)
         assert (waiting, running) == (counts.waiting, counts.running)
-        assert waiting == engine.queue.live_count()
+        assert waiting == live_count(engine.queue)
         assert not self.early
         states = [handle.state for handle in self.handles]
         assert states.count(TaskState.WAITING) <= waiting
@@ -357,7 +358,7 @@ class Accounting(RuleBasedStateMachine):
                 self.run(leave())
                 counts = self.executor.statistics()
                 assert (0, 0) == (counts.waiting, counts.running)
-                assert [] == list(self.executor._engine.queue.walk())
+                assert [] == list(walk(self.executor._engine.queue))
                 assert all(handle.done() for handle in self.handles)
                 assert all(batch.done() for batch in self.batches)
                 for handle in self.handles:
@@ -445,9 +446,9 @@ def test_a_hundred_thousand_tasks_over_fifty_executors_are_all_accounted_for():
         accepted = 0
         for executor in executors:
             engine, counts = executor._engine, executor.statistics()
-            waiting = sum(1 for _ in engine.queue.walk())
+            waiting = sum(1 for _ in walk(engine.queue))
             ended = counts.done + counts.failed + counts.cancelled + counts.expired + counts.dropped
-            assert waiting == counts.waiting == engine.queue.live_count()
+            assert waiting == counts.waiting == live_count(engine.queue)
             assert counts.accepted == waiting + len(engine.accounts.running) + len(engine.accounts.holding) + ended
             accepted += counts.accepted
         return accepted

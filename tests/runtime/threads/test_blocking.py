@@ -5,9 +5,7 @@ import gc
 import inspect
 import itertools
 import os
-import subprocess
 import sys
-import textwrap
 import threading
 import time
 from concurrent.futures import CancelledError, ThreadPoolExecutor, wait
@@ -30,6 +28,8 @@ from ratelimited_executor.policies import Window
 from ratelimited_executor.slots import OnLost, Slots
 from ratelimited_executor.testing import audit
 
+from ...helpers import run_program, until
+
 pytestmark = [pytest.mark.real_time("threads wait for a loop in another thread"), pytest.mark.timeout(30)]
 
 
@@ -44,14 +44,6 @@ def threads():
     pool = ThreadPoolExecutor(32)
     yield pool
     pool.shutdown(wait=False)  # a thread that waits for ever is a failure to be shown
-
-
-def until(condition) -> None:
-    """Wait until a condition holds."""
-    deadline = time.monotonic() + 10
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.002)
 
 
 def use(context, log, item=None, seconds=0.0):
@@ -785,16 +777,3 @@ def test_arguments_are_those_of_the_loop():
     ]
     ours, model = inspect.signature(BlockingManager).parameters, inspect.signature(ExecutorManager).parameters
     assert {name: each for name, each in ours.items() if name != "loop"} == dict(model)
-
-
-def run_program(text: str) -> tuple[str, str]:
-    """Run a program in an interpreter of its own, and return its output."""
-    run = subprocess.run(
-        [sys.executable, "-W", "error", "-c", textwrap.dedent(text)],
-        capture_output=True,
-        text=True,
-        timeout=25,
-        check=False,
-    )
-    assert 0 == run.returncode, run.stderr
-    return run.stdout, run.stderr

@@ -8,9 +8,7 @@ import gc
 import inspect
 import os
 import signal
-import subprocess
 import sys
-import textwrap
 import threading
 import time
 import traceback
@@ -38,7 +36,7 @@ from ratelimited_executor.peers import FilePeers, StaticPeers
 from ratelimited_executor.testing import audit
 from ratelimited_executor.typing import BatchOptions
 
-from ...helpers import extras
+from ...helpers import extras, run_program, run_python, until
 
 pytestmark = [pytest.mark.real_time("threads wait for a loop in another thread"), pytest.mark.timeout(30)]
 LOOP_THREAD = "ratelimited_executor"
@@ -61,14 +59,6 @@ def loop():
     thread.join()
     loop.run_until_complete(loop.shutdown_default_executor())
     loop.close()
-
-
-def until(condition) -> None:
-    """Wait until a condition holds."""
-    deadline = time.monotonic() + 10
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.002)
 
 
 def here() -> str:
@@ -977,6 +967,11 @@ def test_exit_runs_what_was_accepted():
             print(text, flush=True)
             return text
 
+        def run_later():
+            ended.wait()
+            return run("later")
+
+        ended = threading.Event()
         run("first")
 
         def refused():
@@ -989,9 +984,10 @@ def test_exit_runs_what_was_accepted():
             print("refused", future.result(), flush=True)
 
         executor.schedule_at_fixed_rate(time.sleep, 0, period=60)
-        future = executor.schedule(run, "later", delay=0.3)
+        future = executor.schedule(run_later, delay=0.1)
         threading.Thread(target=refused).start()
         print("end", flush=True)
+        ended.set()
     """
     assert ("first\nend\nlater\nrefused later\n", "") == run_program(program)
 
@@ -1057,33 +1053,44 @@ def test_exit_is_not_held_by_a_pause():
     assert "True\n" == run_program(program)[0]
 
 
+INTERRUPT = """
+        import os, signal, sys, threading, time
+
+        def interrupt(function):  # once the main thread waits in a function of that name
+            main = threading.main_thread().ident
+
+            def watch():
+                while sys._current_frames()[main].f_code.co_name != function:
+                    time.sleep(0.005)
+                os.kill(os.getpid(), signal.SIGINT)
+
+            threading.Thread(target=watch, daemon=True).start()
+"""
+
+
 @pytest.mark.skipif(sys.platform == "win32", reason="there are no such signals")
 def test_interrupt_ends_a_wait_and_not_the_executor():
     """Ctrl-C ends ``result`` at once, and a ``with`` block without waiting for later calls; a second one ends the exit."""
     program = """
-        import os, signal, threading
         from ratelimited_executor.blocking import ScheduledExecutor
-
-        def interrupt():
-            threading.Timer(0.2, os.kill, [os.getpid(), signal.SIGINT]).start()
 
         kept = ScheduledExecutor("kept")
         future = kept.schedule(print, "never", delay=60)
-        interrupt()
+        interrupt("_wait")
         try:
             future.result()
         except KeyboardInterrupt:
             print("interrupted", future.done(), kept.submit(pow, 2, 2).result())
-        interrupt()
         try:
             with ScheduledExecutor("left") as executor:
                 future = executor.schedule(print, "never", delay=60)
+                interrupt("_wait")
                 future.result()
         except KeyboardInterrupt:
             print("left", future.cancelled(), flush=True)
-        interrupt()
+        interrupt("_pass")
     """
-    output, errors = run_program(program)
+    output, errors = run_program(INTERRUPT + program)
     assert "interrupted False 4\nleft True\n" == output
     assert "KeyboardInterrupt" in errors
 
@@ -1093,7 +1100,6 @@ def test_interrupt_ends_a_wait_and_not_the_executor():
 def test_interrupt_of_a_drain_ends_the_program(end):
     """One Ctrl-C while accepted calls are waited for is enough, and is said in one line; what runs ends as it would."""
     program = f"""
-        import os, signal, sys, threading, time
         from ratelimited_executor.blocking import ScheduledExecutor
 
         def say(word):  # in one piece: print() writes the end of its line apart, and other threads come between
@@ -1102,12 +1108,17 @@ def test_interrupt_of_a_drain_ends_the_program(end):
         executor = ScheduledExecutor("x")
         for _ in range(3):
             executor.schedule(print, "never", delay=3600).add_done_callback(lambda future: say(future.cancelled()))
-        threading.Timer(0.3, os.kill, [os.getpid(), signal.SIGINT]).start()
         if {end == "with"}:
             with executor:
-                executor.submit(time.sleep, 0.6).add_done_callback(lambda future: say("ran"))
+                future = executor.submit(time.sleep, 0.6)
+                future.add_done_callback(lambda future: say("ran"))
+                while not future.running():
+                    time.sleep(0.001)
+                interrupt("_pass")
+        else:
+            interrupt("_pass")
     """
-    run = run_python(program)
+    run = run_python(INTERRUPT + program)
     is_with = end == "with"
     assert run.returncode == (-signal.SIGINT if is_with else 0)  # as Python ends after Ctrl-C at its exit
     assert sorted(run.stdout.split()) == (["True", "True", "True", "ran"] if is_with else [])
@@ -1225,21 +1236,3 @@ def test_future_is_the_public_class(executor):
         executor.schedule_at_fixed_rate(int, period=1, max_runs=1),
     ]
     assert {ScheduledFuture} == {type(future) for future in futures}
-
-
-def run_python(text: str) -> subprocess.CompletedProcess[str]:
-    """Run a program in an interpreter of its own."""
-    return subprocess.run(
-        [sys.executable, "-W", "error", "-c", textwrap.dedent(text)],
-        capture_output=True,
-        text=True,
-        timeout=25,
-        check=False,
-    )
-
-
-def run_program(text: str) -> tuple[str, str]:
-    """Run a program in an interpreter of its own, and return its output."""
-    run = run_python(text)
-    assert 0 == run.returncode, run.stderr
-    return run.stdout, run.stderr

@@ -10,6 +10,7 @@ from types import SimpleNamespace
 import pytest
 
 from ratelimited_executor import Rate, RateLimitedExecutor, RunTimeoutError, TaskState
+from ratelimited_executor._runtime.task import deferred
 from ratelimited_executor.testing import audit
 
 var: contextvars.ContextVar[str] = contextvars.ContextVar("var")
@@ -148,21 +149,28 @@ async def test_each_call_takes_effect_once(virtual_clock, pool):
     assert ["mine_0", "dropped"] == where
 
 
-@pytest.mark.real_time("a thread begins when the machine lets it; only that one never begins too early is asserted")
-async def test_calls_count_from_when_a_thread_of_the_pool_begins_with_them(pool):
-    """A call that waits for a thread counts in the window from when the thread begins with it."""
-    starts: list[float] = []
+@pytest.mark.real_time("threads begin when the machine lets them")
+@pytest.mark.parametrize("threads", ["own", "given"])
+async def test_calls_count_from_when_a_thread_begins_with_them(pool, threads, monkeypatch):
+    """A call that waits for a thread counts in the window from when the thread begins with it, and no sooner."""
+    begins: list[tuple[int, int]] = []
+    begin = deferred.begin
 
-    def call(length: float) -> None:
-        starts.append(time.monotonic())
-        time.sleep(length)
+    def noted_begin(effects, now_ns):
+        begins.append((threading.get_ident(), now_ns))
+        return begin(effects, now_ns)
 
-    async with RateLimitedExecutor("x", rate=Rate(3, per=0.3), thread_pool=pool) as executor:
-        await asyncio.gather(
-            *(executor.submit(call, 0.25 if index == 2 else 0.001, in_thread=True) for index in range(12))
-        )
-    # A call's first line comes after it counts, on a busy machine by some time.
-    assert audit(starts, Rate(3, per=0.28)).ok
+    def call(number: int) -> None:
+        assert number == len(begins)
+        assert threading.get_ident() == begins[-1][0]
+        time.sleep(0.25 if number == 3 else 0.001)
+
+    monkeypatch.setattr(deferred, "begin", noted_begin)
+    options = {"max_threads": 1} if threads == "own" else {"thread_pool": pool}
+    async with RateLimitedExecutor("x", rate=Rate(3, per=0.3), **options) as executor:
+        await asyncio.gather(*(executor.submit(call, number, in_thread=True) for number in range(1, 13)))
+    first_ns = begins[0][1]
+    assert audit([(now_ns - first_ns) / 1e9 for _, now_ns in begins], Rate(3, per=0.3)).ok
 
 
 def test_pool_of_processes_is_refused():
