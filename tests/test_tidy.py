@@ -3,6 +3,7 @@
 import ast
 import re
 import subprocess
+from collections import Counter
 from functools import cache
 from pathlib import Path
 
@@ -182,6 +183,19 @@ def test_each_test_says_which_law_it_checks() -> None:
                 text = ast.get_docstring(node) or ""
                 if not re.search(r"[.:?]$", text.strip()):
                     wrong.append(f"{path}: {node.name}")
+
+    assert [] == wrong
+
+
+def test_no_test_hides_another() -> None:
+    """Of two tests of one name in a module or class only the second one runs."""
+    wrong = []
+    for path in TESTS:
+        owners = [_tree(path), *(node for node in _tree(path).body if isinstance(node, ast.ClassDef))]
+        for owner in owners:
+            functions = [node for node in owner.body if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))]
+            counts = Counter(node.name for node in functions if node.name.startswith("test_"))
+            wrong += [f"{path}: {name}" for name, count in counts.items() if count > 1]
 
     assert [] == wrong
 

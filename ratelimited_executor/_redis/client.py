@@ -8,7 +8,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 
 from ratelimited_executor._core.urls import ENCODE
 
-__all__ = ["client_of", "option_refusal_of", "refusal_of"]
+__all__ = ["check_part_of_keys", "client_of", "option_refusal_of", "refusal_of"]
 
 _SCHEMES: Final = ("redis://", "rediss://", "unix://")
 _CREDENTIALS: Final = frozenset({"username", "password"})  # may also be given as options
@@ -52,6 +52,19 @@ def client_of(redis: Any, *, user: str, **options: Any) -> tuple[Any, bool]:
             f"redis must be a URL or an asyncio client of redis-py (redis.asyncio.Redis), got a {type(redis).__module__}.{type(redis).__name__}"
         )
     return redis, False
+
+
+def check_part_of_keys(name: str, value: Any) -> None:
+    """Refuse what cannot stand in all keys of a user: braces would choose another slot of a cluster.
+
+    Raises:
+        TypeError: if it is not a str.
+        ValueError: if it is empty, or has a brace or what cannot be printed.
+    """
+    if not isinstance(value, str):
+        raise TypeError(f"{name} must be a str, got {value!r}")
+    if not value or set(value) & set("{}") or not value.isprintable():
+        raise ValueError(f"{name} must be printable, not empty, and without braces, got {value!r}")
 
 
 def refusal_of(url: str) -> str | None:

@@ -31,6 +31,7 @@ __all__ = [
     "number_of",
     "seconds_of",
     "tz_of",
+    "utf8_of",
     "wall_of",
 ]
 
@@ -170,6 +171,15 @@ def flag_of(name: str, value: Any, *, hint: str = "") -> bool:
     """Return a bool; refuse texts and numbers."""
     if not isinstance(value, bool):
         raise TypeError(f"{name} must be True or False, got {value!r}{hint}")
+    return value
+
+
+def utf8_of(name: str, value: str) -> str:
+    """Refuse a text that can be neither written to a log nor sent to a server."""
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise ValueError(f"{name} must be a str that UTF-8 can write, without lone surrogates, got {value!r}") from None
     return value
 
 

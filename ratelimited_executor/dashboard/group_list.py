@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from ratelimited_executor.dashboard.texts import NOTHING, count_text, plan_text, seconds_text
-from ratelimited_executor.dashboard.views import PAGE_SIZE
+from ratelimited_executor.dashboard.views import page_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -67,9 +66,7 @@ def group_list_of(names: Sequence[str], latest: Callable[[str], Any], *, find: s
     wanted = find.casefold()
     found = [_row_of(name, latest(name)) for name in names if wanted in name.casefold()]
     found.sort(key=lambda row: (row.rank, -(row.used or 0.0), row.name))
-    page_count = max(1, math.ceil(len(found) / PAGE_SIZE))
-    page = min(max(1, page), page_count)
-    rows = found[(page - 1) * PAGE_SIZE : page * PAGE_SIZE]
+    rows, page, page_count = page_of(found, page)
     return GroupList(rows=rows, count=len(names), found_count=len(found), page=page, page_count=page_count)
 
 

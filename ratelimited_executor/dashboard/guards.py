@@ -21,7 +21,16 @@ if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-__all__ = ["HEADERS", "KnownHosts", "StrictHeaders", "is_granted", "is_same_origin", "stranger_text", "with_body"]
+__all__ = [
+    "HEADERS",
+    "KnownHosts",
+    "StrictHeaders",
+    "host_of",
+    "is_granted",
+    "is_same_origin",
+    "stranger_text",
+    "with_body",
+]
 
 HEADERS: Final = {
     "Cache-Control": "no-store",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from ratelimited_executor._kernel.states import TaskState
 from ratelimited_executor._runtime.insight.insight import explain_briefly
@@ -37,6 +37,8 @@ if TYPE_CHECKING:
     from ratelimited_executor.dashboard.plots import Plot
     from ratelimited_executor.dashboard.recording import RecordedHistory
 
+    T = TypeVar("T")
+
 __all__ = [
     "COLUMNS",
     "PAGE_SIZE",
@@ -53,6 +55,7 @@ __all__ = [
     "explanation_of",
     "figures_of",
     "overview_of",
+    "page_of",
     "plots_of",
     "state_of",
     "task_of",
@@ -173,9 +176,7 @@ def overview_of(recorded: dict[str, RecordedHistory], *, find: str, state: str, 
         )
     elif sort != "name":
         found.sort(key=lambda name: -_last(recorded[name].history, SORTS[sort]))
-    page_count = max(1, math.ceil(len(found) / PAGE_SIZE))
-    page = min(max(1, page), page_count)
-    shown = found[(page - 1) * PAGE_SIZE : page * PAGE_SIZE]
+    shown, page, page_count = page_of(found, page)
     return Overview(
         rows=[executor_row(recorded[name]) for name in shown],
         count=len(recorded),
@@ -185,6 +186,13 @@ def overview_of(recorded: dict[str, RecordedHistory], *, find: str, state: str, 
         page=page,
         page_count=page_count,
     )
+
+
+def page_of(found: Sequence[T], page: int) -> tuple[Sequence[T], int, int]:
+    """Return what is on a page of a list, or on the nearest page there is; the number of that page; and how many there are."""
+    page_count = max(1, math.ceil(len(found) / PAGE_SIZE))
+    page = min(max(1, page), page_count)
+    return found[(page - 1) * PAGE_SIZE : page * PAGE_SIZE], page, page_count
 
 
 def _last(history: History[Point], name: str) -> float:

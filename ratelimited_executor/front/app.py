@@ -19,6 +19,7 @@ from ratelimited_executor._core.durable.tasks import DurableState, OnDuplicate
 from ratelimited_executor._core.urls import masked_text
 from ratelimited_executor._runtime.durable.codec import JSONCodec
 from ratelimited_executor._runtime.durable.functions import ArgumentsTooLargeError
+from ratelimited_executor._runtime.durable.putting import is_refusing
 from ratelimited_executor._runtime.durable.repeating import is_of_repetition
 from ratelimited_executor._runtime.durable.unique import Unique
 from ratelimited_executor._runtime.log import LOGGER, Masked
@@ -221,7 +222,7 @@ class _Front:
             raise ProblemError(422, f"A list must have 1 to {TASKS_MAX} tasks, got {len(given)}.", pointer="")
         new = [self._new(each, f"/{index}", None) for index, each in enumerate(given)]
         for index, task in enumerate(new):
-            if task.unique is not None and task.unique.on_duplicate is OnDuplicate.REFUSE:
+            if is_refusing(task):
                 text = "on_duplicate must not be refuse in a list: use keep, or put the task alone."
                 raise ProblemError(422, text, pointer=f"/{index}/unique/on_duplicate")
         answers = await self._tasks.store.put(new)

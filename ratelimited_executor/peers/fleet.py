@@ -55,7 +55,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 import os
 import random
 import secrets
@@ -75,7 +74,7 @@ from ratelimited_executor._core.fleet.ticket_peer import TicketPeer, TicketSetti
 from ratelimited_executor.peers.machine import machine_of
 from ratelimited_executor.peers.slots import GroupSlots
 from ratelimited_executor.peers.ticket_member import TicketMember
-from ratelimited_executor.peers.transport import RefusedError, SeldomLog, Transport, is_refusal, reason_of
+from ratelimited_executor.peers.transport import LOGGER, SeldomLog, Transport, is_refusal, reason_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -85,9 +84,7 @@ if TYPE_CHECKING:
     from ratelimited_executor.abc import Clock
     from ratelimited_executor.peers.slots import SlotTransport
 
-__all__ = ["FleetPeers", "RefusedError", "Transport", "new_peer_id"]
-
-LOGGER: Final = logging.getLogger("ratelimited_executor")
+__all__ = ["FleetPeers", "new_peer_id"]
 
 _AHEAD_US: Final = 100_000  # for which permits are reserved ahead, if no more is needed to share them evenly
 _FAR_SECONDS: Final = 3600.0

@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 import math
 import os
 import threading
@@ -34,7 +33,7 @@ from ratelimited_executor._core.fleet.slots import PoolState
 from ratelimited_executor._core.slots.keeping import SlotHolder, SlotStatistics, manager_of
 from ratelimited_executor.exceptions import ExecutorNotStartedError, ExecutorStoppedError, TaskExpiredError
 from ratelimited_executor.peers.slot_grants import Grant, Owner, note_all, refuse_waker
-from ratelimited_executor.peers.transport import REPEAT_SECONDS, SeldomLog, is_refusal, reason_of
+from ratelimited_executor.peers.transport import LOGGER, REPEAT_SECONDS, SeldomLog, is_refusal, reason_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -45,8 +44,6 @@ if TYPE_CHECKING:
     from ratelimited_executor.abc import Clock
 
 __all__ = ["GroupSlots", "SlotTransport"]
-
-LOGGER: Final = logging.getLogger("ratelimited_executor")
 
 _NS: Final = 1_000_000_000
 _AWAY_COUNT: Final = 3  # calls in a row without an answer, after which the server counts as away

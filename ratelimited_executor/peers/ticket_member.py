@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import math
 from bisect import bisect_left
 from collections import deque
@@ -22,7 +21,7 @@ from ratelimited_executor._core.fleet.ticket_peer import NEWS_NS, TICKETS_MAX
 from ratelimited_executor._core.queue.records import PERMITS
 from ratelimited_executor._core.queue.upcoming import Upcoming, upcoming
 from ratelimited_executor._core.slots.lines import SlotLine
-from ratelimited_executor.peers.transport import REPEAT_SECONDS, is_refusal, reason_of
+from ratelimited_executor.peers.transport import LOGGER, REPEAT_SECONDS, is_refusal, reason_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Mapping
@@ -33,8 +32,6 @@ if TYPE_CHECKING:
     from ratelimited_executor._core.keys.gate import KeyGate
 
 __all__ = ["TicketMember", "TicketOwner"]
-
-LOGGER: Final = logging.getLogger("ratelimited_executor")
 
 _NS: Final = 1_000_000_000
 _KEY_SOON_NS: Final = 2_000_000  # keys that are due by then come along

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
     from ratelimited_executor._core.fleet.ticket_calls import TicketCall, TicketReply
 
-__all__ = ["REPEAT_SECONDS", "RefusedError", "SeldomLog", "Transport", "is_refusal", "reason_of"]
+__all__ = ["LOGGER", "REPEAT_SECONDS", "RefusedError", "SeldomLog", "Transport", "is_refusal", "reason_of"]
 
 LOGGER: Final = logging.getLogger("ratelimited_executor")
 

@@ -8,7 +8,7 @@ from typing import Any, Final
 from ratelimited_executor._core.urls import ENCODE
 from ratelimited_executor.exceptions import StoreUnavailableError
 
-__all__ = ["check_conninfo", "check_text", "driver_for", "is_permanent"]
+__all__ = ["check_conninfo", "check_text", "driver_for", "is_permanent", "versions_of"]
 
 _CREDENTIALS: Final = ("user", "password")  # parts of a conninfo that may contain any character
 # Of a connection that lasting settings refuse; a server that starts or is full says something else, and so does one in another language.
@@ -74,6 +74,14 @@ def is_permanent(error: Any) -> bool:
     """
     state = getattr(error, "sqlstate", None)
     return _REFUSED.search(str(error)) is not None if state is None else state.startswith(_REFUSED_STATES)
+
+
+async def versions_of(connection: Any, table: str) -> tuple[int, int] | None:
+    """Return the versions of a schema by the table that has them; None if there is no such table."""
+    found = await (await connection.execute(f"select to_regclass('{table}')")).fetchone()
+    if found == (None,):
+        return None
+    return await (await connection.execute(f"select version, least from {table}")).fetchone() or (0, 0)  # noqa: S608  # of ours
 
 
 def _is_cut(parts: dict[str, Any]) -> bool:

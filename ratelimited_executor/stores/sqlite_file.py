@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 _FileId: TypeAlias = tuple[str, int, int]  # full path, device and inode
 
-__all__ = ["SQLiteFile", "driver", "is_mended"]
+__all__ = ["SQLiteFile", "driver", "is_mended", "transaction"]
 
 _RETRY_SECONDS: Final = 0.005
 _URL: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
@@ -145,15 +145,8 @@ class SQLiteFile:
             if synchronous != self._synchronous:
                 cursor.execute(f"pragma synchronous = {synchronous}")
                 self._synchronous = synchronous
-            cursor.execute(self._begin)
-            try:
-                result = work(cursor)
-                cursor.execute("commit")
-            except BaseException:
-                if self._connection.in_transaction:
-                    cursor.execute("rollback")
-                raise
-        return result
+            with transaction(self._connection, self._begin):
+                return work(cursor)
 
     @contextmanager
     def _translated(self, **remedies: str) -> Iterator[None]:
@@ -231,6 +224,19 @@ def driver(user: str = "SQLite") -> Any:
             f"{user} needs the package apsw: pip install 'ratelimited-executor[sqlite]'", name=error.name
         ) from error
     return apsw
+
+
+@contextmanager
+def transaction(connection: Any, begin: str = "begin immediate") -> Iterator[None]:
+    """Commit what a block does with a connection, or undo it if it raises."""
+    connection.execute(begin)
+    try:
+        yield
+        connection.execute("commit")
+    except BaseException:
+        if connection.in_transaction:
+            connection.execute("rollback")
+        raise
 
 
 def _use_wal(connection: Any, busy_ms: int) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -47,6 +48,17 @@ def plan_of(number: int, now_us: int) -> tuple[str, tuple[PlanLimit, ...]]:
     begin = period * 60 * SECOND
     quota = QuotaSettings(40, 7, period, begin, begin + 60 * SECOND, begin + 120 * SECOND, 20_000, SECOND)
     return "quota", (PlanLimit("quota", "permits", quota.write()),)
+
+
+async def work() -> float:
+    """Return the time of the start."""
+    return time.monotonic()
+
+
+async def hold(pool: Any) -> int:
+    """Hold a slot for a moment; return its fence."""
+    async with pool.hold() as slot:
+        return slot.fence
 
 
 async def lower_an_adaptive_rate(mine: Any, others: Any) -> None:

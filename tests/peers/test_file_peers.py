@@ -26,9 +26,9 @@ from ratelimited_executor.peers.stored import deciding, file
 from ratelimited_executor.peers.stored.file import AgainError, FileSlotTransport, FileTransport
 from ratelimited_executor.peers.stored.wakes import Wakes
 from ratelimited_executor.peers.transport import RefusedError
-from ratelimited_executor.policies import Adaptive, Quota
+from ratelimited_executor.policies import Quota
 
-from .stored_programs import KEYS, SETTINGS, SlotProgram, lower_an_adaptive_rate, plan_of
+from .stored_programs import KEYS, SETTINGS, SlotProgram, hold, lower_an_adaptive_rate, plan_of, work
 from .stored_subjects import InFile, InMemory
 
 pytestmark = pytest.mark.real_time("files")
@@ -66,11 +66,6 @@ def answer(transport: FileTransport, *calls: TicketCall, names: tuple[str, ...] 
             )
 
 
-async def work() -> float:
-    """Return the time of the start."""
-    return time.monotonic()
-
-
 # Use.
 
 
@@ -88,14 +83,15 @@ async def test_two_managers_share_a_limit(path, system, monkeypatch) -> None:
 
 
 async def test_two_managers_share_slots(path) -> None:
-    """The only slot is held by one manager at a time, and handed over to the other."""
-    async with ExecutorManager(peers=FilePeers(path)) as one, ExecutorManager(peers=FilePeers(path)) as other:
+    """The only slot is held by one manager at a time, and handed over to the other, which does not look in time."""
+    peers = [FilePeers(path, lease=600, hang_timeout=600) for _ in range(2)]
+    async with ExecutorManager(peers=peers[0]) as one, ExecutorManager(peers=peers[1]) as other:
         mine, theirs = one.slots("pool", limit=1), other.slots("pool", limit=1)
         async with mine.hold() as slot:
-            waiting = asyncio.ensure_future(_hold(theirs))
+            waiting = asyncio.ensure_future(hold(theirs))
             await asyncio.sleep(0.1)
             assert not waiting.done()
-        assert await asyncio.wait_for(waiting, 2) > slot.fence
+        assert await asyncio.wait_for(waiting, 30) > slot.fence
 
 
 async def test_slots_are_handed_over_without_datagrams(path, monkeypatch) -> None:
@@ -104,15 +100,9 @@ async def test_slots_are_handed_over_without_datagrams(path, monkeypatch) -> Non
     async with ExecutorManager(peers=FilePeers(path, lease=1)) as one:
         async with ExecutorManager(peers=FilePeers(path, lease=1)) as other:
             async with one.slots("pool", limit=1).hold():
-                waiting = asyncio.ensure_future(_hold(other.slots("pool", limit=1)))
+                waiting = asyncio.ensure_future(hold(other.slots("pool", limit=1)))
                 await asyncio.sleep(0.1)
-            await asyncio.wait_for(waiting, 5)
-
-
-async def _hold(pool: Any) -> int:
-    """Hold a slot for a moment; return its fence."""
-    async with pool.hold() as slot:
-        return slot.fence
+            await asyncio.wait_for(waiting, 30)
 
 
 async def test_quota_is_that_of_the_wall_clock(path) -> None:
@@ -139,39 +129,15 @@ async def test_busy_event_loop_uses_its_limit(path, system, monkeypatch) -> None
                 starts.append(await executor.submit(work))
 
         tasks = [asyncio.ensure_future(submit()) for _ in range(4)]
-        until = time.monotonic() + 3
-        while (now := time.monotonic()) < until:
+        end = time.monotonic() + 8
+        while len(starts) <= 100 and (now := time.monotonic()) < end:
             while time.monotonic() < now + 0.002:
                 pass
             await asyncio.sleep(0)
         for task in tasks:
             task.cancel()
         await asyncio.wait(tasks)
-    assert len(starts) > 75, "some 300, and 25 where both run at once"
-
-
-@pytest.mark.parametrize("system", ["ext4", "tmpfs"])
-async def test_busy_event_loop_uses_its_limit(path, system, monkeypatch) -> None:
-    """Callbacks that keep the interpreter busy take it away neither from the thread of the file nor from others."""
-    monkeypatch.setattr(file, "file_system_of", lambda _: system)
-    async with ExecutorManager(peers=FilePeers(path)) as manager:
-        executor = manager.executor("mail", rate="100/s", policy=Window())
-        starts: list[float] = []
-
-        async def submit() -> None:
-            while True:
-                starts.append(await executor.submit(work))
-
-        tasks = [asyncio.ensure_future(submit()) for _ in range(4)]
-        until = time.monotonic() + 3
-        while (now := time.monotonic()) < until:
-            while time.monotonic() < now + 0.002:
-                pass
-            await asyncio.sleep(0)
-        for task in tasks:
-            task.cancel()
-        await asyncio.wait(tasks)
-    assert len(starts) > 75, "some 300, and 25 where both run at once"
+    assert len(starts) > 100, "within a second on an idle machine; some 70 in all where both run at once"
 
 
 # The file.
@@ -470,15 +436,15 @@ async def test_locked_file_is_an_outage_that_ends(path, system, monkeypatch, cap
         connection = apsw.Connection(str(path))
         connection.execute("begin immediate")
         late = executor.submit(work)
-        longest, until = 0.0, time.monotonic() + 1.5
-        while (before := time.monotonic()) < until:
+        turn_count, end = 0, time.monotonic() + 1.5
+        while time.monotonic() < end:
             await asyncio.sleep(0.005)
-            longest = max(longest, time.monotonic() - before)
+            turn_count += 1
         assert not late.done()
         connection.execute("rollback")
-        await asyncio.wait_for(late, 5)
+        await asyncio.wait_for(late, 30)
         connection.close()
-    assert longest < 0.5
+    assert turn_count >= 20, "some 250 on an idle machine, and 1 if the event loop waited for the file"
     assert "no answer from the server" in caplog.text
     assert "the server answers again" in caplog.text
 

@@ -19,10 +19,9 @@ from ratelimited_executor._core.fleet.ticket_calls import Correction, PlanLimit,
 from ratelimited_executor.peers import PostgresPeers
 from ratelimited_executor.peers.stored.postgres import PostgresSlotTransport, PostgresTransport
 from ratelimited_executor.peers.transport import RefusedError
-from ratelimited_executor.policies import Adaptive
 from tests.stores.tasks.postgres_server import END_CONNECTIONS, PostgresServer
 
-from .stored_programs import KEYS, SETTINGS, lower_an_adaptive_rate
+from .stored_programs import KEYS, SETTINGS, hold, lower_an_adaptive_rate, work
 from .stored_subjects import InPostgres, told_time
 from .ticket_group import most_in
 
@@ -64,37 +63,27 @@ async def transport_to(url: str, group: str = "default") -> Any:
         await transport.aclose()
 
 
-async def work() -> float:
-    """Return the time of the start."""
-    return time.monotonic()
-
-
 # Use.
 
 
 async def test_two_managers_share_a_limit_and_slots(fresh) -> None:
     """Two managers of one group start together what one limit admits, and hold one slot in turn."""
-    peers = [PostgresPeers(fresh.url, "one group {1}") for _ in range(2)]
+    long = {"lease": 600, "hang_timeout": 600}  # a waiter does not look in time
+    peers = [PostgresPeers(fresh.url, "one group {1}", **long) for _ in range(2)]
     async with ExecutorManager(peers=peers[0]) as one, ExecutorManager(peers=peers[1]) as other:
         executors = [each.executor("mail", rate="40/s", policy=Window()) for each in (one, other)]
         starts = sorted(await asyncio.gather(*(each.submit(work) for _ in range(30) for each in executors)))
         assert all(after - before >= 1.0 for before, after in zip(starts, starts[40:], strict=False))
         async with one.slots("pool", limit=1).hold() as slot:
-            waiting = asyncio.ensure_future(_hold(other.slots("pool", limit=1)))
+            waiting = asyncio.ensure_future(hold(other.slots("pool", limit=1)))
             await asyncio.sleep(0.1)
             assert not waiting.done()
-        assert await asyncio.wait_for(waiting, 2) > slot.fence
+        assert await asyncio.wait_for(waiting, 30) > slot.fence
 
 
 async def test_adaptive_rate_is_one_for_all_processes(fresh) -> None:
     """An adaptive rate that one process lowers is adopted by another one of its group."""
     await lower_an_adaptive_rate(*(PostgresPeers(fresh.url, "adaptive") for _ in range(2)))
-
-
-async def _hold(pool: Any) -> int:
-    """Hold a slot for a moment; return its fence."""
-    async with pool.hold() as slot:
-        return slot.fence
 
 
 async def test_groups_are_independent(fresh) -> None:
@@ -281,7 +270,7 @@ async def test_limits_hold_through_what_befalls_the_server(fresh, fault, caplog)
         tasks = [asyncio.ensure_future(submit(executor)) for _ in range(4)]
         await asyncio.sleep(1.5)
         assert starts
-        longest = asyncio.ensure_future(_longest_turn(2))
+        turn_count = asyncio.ensure_future(_count_turns(2))
         await _befall(fresh, fault)
         count = len(starts)
         for _ in range(200):
@@ -290,18 +279,19 @@ async def test_limits_hold_through_what_befalls_the_server(fresh, fault, caplog)
                 break
         for task in tasks:
             task.cancel()
-        assert await longest < 1.0
+        assert await turn_count >= 20, "some 350 on an idle machine, and few if the event loop waited for the server"
     assert len(starts) > count + 20
     assert most_in(starts, 1.0) <= 50
     assert not [record.getMessage() for record in caplog.records if record.name.startswith("psycopg")]
 
 
-async def _longest_turn(seconds: float) -> float:
-    longest, until = 0.0, time.monotonic() + seconds
-    while (before := time.monotonic()) < until:
+async def _count_turns(seconds: float) -> int:
+    """Count the turns of the event loop."""
+    count, end = 0, time.monotonic() + seconds
+    while time.monotonic() < end:
         await asyncio.sleep(0.005)
-        longest = max(longest, time.monotonic() - before)
-    return longest
+        count += 1
+    return count
 
 
 async def _befall(server: PostgresServer, fault: str) -> None:
@@ -350,12 +340,12 @@ async def test_hand_over_without_notices_is_found(fresh, monkeypatch) -> None:
         raise ConnectionError("no notices")
 
     monkeypatch.setattr(PostgresSlotTransport, "listen", listen)
-    async with ExecutorManager(peers=PostgresPeers(fresh.url)) as one:
-        async with ExecutorManager(peers=PostgresPeers(fresh.url)) as other:
-            async with one.slots("pool", limit=1).hold():
-                waiting = asyncio.ensure_future(_hold(other.slots("pool", limit=1)))
-                await asyncio.sleep(0.2)
-            await asyncio.wait_for(waiting, 2)
+    peers = [PostgresPeers(fresh.url, lease=600, hang_timeout=600) for _ in range(2)]
+    async with ExecutorManager(peers=peers[0]) as one, ExecutorManager(peers=peers[1]) as other:
+        async with one.slots("pool", limit=1).hold():
+            waiting = asyncio.ensure_future(hold(other.slots("pool", limit=1)))
+            await asyncio.sleep(0.2)
+        await asyncio.wait_for(waiting, 30)
 
 
 # What is refused.

@@ -119,8 +119,11 @@ def test_process_after_another_has_the_window_that_has_run_out_meanwhile(redis_s
         return float(subprocess.run(command, check=True, capture_output=True, timeout=30).stdout)
 
     assert seconds() > 1.5
-    time.sleep(6.0)
-    assert seconds() < 1.0
+    for _ in range(3):  # a busy machine may hold a process up
+        time.sleep(6.0)
+        if (again := seconds()) < 1.0:
+            break
+    assert again < 1.0
     ended = time.monotonic()
     seconds()
     assert time.monotonic() - ended > 2.0, "used up, and not over"  # however long the process takes to begin

@@ -16,6 +16,7 @@ from typing import Any
 import psycopg
 import pytest
 
+from ..helpers import until
 from .ticket_group import most_in
 
 pytestmark = [pytest.mark.real_time("processes of their own"), pytest.mark.slow]
@@ -38,14 +39,7 @@ class Group:
                 told = json.dumps({"rate": "50/s", "policy": "Window", **self.options, **options})
                 command = [sys.executable, "-m", "tests.peers.stored_worker", told]
                 self.processes.append(subprocess.Popen(command, cwd=ROOT, stdout=output))
-        self.wait_for(lambda: all(self.lines(each, "begun") for each in range(len(self.processes))))
-
-    def wait_for(self, condition: Any, seconds: float = 60) -> None:
-        """Poll until a condition holds."""
-        until = time.monotonic() + seconds
-        while not condition():
-            assert time.monotonic() < until, "not in time"
-            time.sleep(0.02)
+        until(lambda: all(self.lines(each, "begun") for each in range(len(self.processes))))
 
     def lines(self, number: int | None = None, what: str = "start") -> list[tuple[float, str]]:
         """Return what one process, or all, have told of one kind, in order of time."""
@@ -103,7 +97,7 @@ def span(group: Group, seconds: float) -> list[tuple[float, int]]:
 def test_processes_share_a_limit_whoever_is_killed(group, policy, most) -> None:
     """Four processes never start more than one limit admits, though one is killed, one stopped and one joins."""
     group.add(4, starters=3, policy=policy)
-    group.wait_for(group.starts)
+    until(group.starts)
     assert len(span(group, 3)) > 75, "half of the limit is used"
     assert all(group.lines(number) for number in range(4)), "each gets a part"
     group.processes[0].kill()
@@ -122,7 +116,7 @@ def begins_at_once(group: Group, number: int) -> None:
     """Let a process start something and hold a slot, without a quarantine, and leave."""
     group.add(1, starters=1, holders=1, slots=1, work=0.01)
     begun = group.lines(number, "begun")[0][0]
-    group.wait_for(lambda: group.lines(number, "start") and group.lines(number, "enter"))
+    until(lambda: group.lines(number, "start") and group.lines(number, "enter"))
     group.processes[number].send_signal(signal.SIGTERM)
     group.processes[number].wait(30)
     assert group.lines(number, "start")[0][0] < begun + 1.5
@@ -149,7 +143,7 @@ def test_a_file_that_nobody_used_for_a_while_begins_at_once(tmp_path) -> None:
 def test_slots_are_handed_over_between_processes(group) -> None:
     """No two processes hold the only slot at once, fences rise, and a hand-over does not wait for a heartbeat."""
     group.add(3, holders=2, slots=1, work=0.005, lease=20)
-    group.wait_for(lambda: len(group.lines(None, "enter")) > 30)
+    until(lambda: len(group.lines(None, "enter")) > 30)
     group.end()
     events = group.lines(None, "enter") + group.lines(None, "leave")
     spans: dict[int, list[float]] = {}
@@ -166,11 +160,11 @@ def test_slots_are_handed_over_between_processes(group) -> None:
 def test_slot_of_a_killed_process_is_free_after_its_lease(group) -> None:
     """A process that is killed frees its slot after its lease, not before."""
     group.add(1, holders=1, slots=1, work=60, lease=2)
-    group.wait_for(lambda: group.lines(0, "enter"))
+    until(lambda: group.lines(0, "enter"))
     group.processes[0].kill()
     killed = time.monotonic()
     group.add(1, holders=1, slots=1, work=60, lease=2)
-    group.wait_for(lambda: group.lines(1, "enter"))
+    until(lambda: group.lines(1, "enter"))
     assert 1.0 < group.lines(1, "enter")[0][0] - killed < 10
 
 
@@ -180,13 +174,13 @@ def test_file_that_is_deleted_is_made_anew(tmp_path) -> None:
     group = Group(tmp_path, file=str(path))
     try:
         group.add(2, starters=2)
-        group.wait_for(group.starts)
+        until(group.starts)
         time.sleep(1)
         for end in ("", "-wal", "-shm"):
             Path(f"{path}{end}").unlink()
         time.sleep(2)
         deleted = time.monotonic()
-        group.wait_for(lambda: all(any(when > deleted for when, _ in group.lines(each)) for each in (0, 1)))
+        until(lambda: all(any(when > deleted for when, _ in group.lines(each)) for each in (0, 1)))
         assert len(span(group, 2)) > 30
         assert path.exists()
         group.end()
@@ -200,12 +194,12 @@ def test_tables_that_a_crash_has_emptied_begin_with_a_quarantine(postgresql, tmp
     group = Group(tmp_path, url=postgresql, group=str(tmp_path))
     try:
         group.add(2, starters=2)
-        group.wait_for(group.starts)
+        until(group.starts)
         time.sleep(1)
         with psycopg.connect(postgresql, autocommit=True) as connection:
             connection.execute("truncate fleet_heads, fleet_records")
         lost = time.monotonic()
-        group.wait_for(lambda: any(when > lost + 1 for when, _ in group.starts()))
+        until(lambda: any(when > lost + 1 for when, _ in group.starts()))
         group.end()
         assert most_in(group.starts(), 1.0) <= 50
         assert not [when for when, _ in group.starts() if lost + 0.7 < when < lost + 1.0]

@@ -76,7 +76,7 @@ if TYPE_CHECKING:
         UniqueKey,
     )
 
-__all__ = ["REMEMBERED_US", "TaskTable", "vouched"]
+__all__ = ["TaskTable", "vouched"]
 
 
 @dataclass(slots=True, eq=False)

@@ -19,6 +19,7 @@ from ratelimited_executor._runtime.arguments import (
     member_of,
     number_of,
     seconds_of,
+    utf8_of,
     wall_of,
 )
 from ratelimited_executor._runtime.durable.codec import JSONCodec
@@ -446,11 +447,7 @@ def text_of(name: str, value: Any) -> str:
         raise TypeError(f"{name} must be a str, got {value!r}")
     if not value or len(value) > _TEXT_MAX or "\0" in value:
         raise ValueError(f"{name} must have 1 to {_TEXT_MAX} characters, and no NUL, got {value[:300]!r}")
-    try:
-        value.encode()
-    except UnicodeEncodeError:
-        raise ValueError(f"{name} must be a str that UTF-8 can write, without lone surrogates, got {value!r}") from None
-    return value
+    return utf8_of(name, value)
 
 
 def us_of(name: str, seconds: float) -> int:
@@ -458,6 +455,11 @@ def us_of(name: str, seconds: float) -> int:
     if abs(seconds) > SPAN_MAX:
         raise ValueError(f"{name} must be at most {SPAN_MAX:.0e} seconds, which are 30,000 years, got {seconds!r}")
     return round(seconds * _US)
+
+
+def end_us_of(until: Any) -> int | None:
+    """Return when a pause ends, in microseconds; None for never."""
+    return None if until is None else max(1, us_of("until", wall_of("until", until)))
 
 
 def key_text(key: Any) -> str | None:

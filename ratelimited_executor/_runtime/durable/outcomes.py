@@ -23,8 +23,8 @@ __all__ = ["LeaseOverError", "failure_of", "kept_of", "outcome_of"]
 
 _US: Final = 1_000_000
 _ERROR_MAX: Final = 4000  # characters kept of a traceback: its end ...
-_RESULT_MAX: Final = 4096  # bytes of a result that is kept
 _SUMMARY_MAX: Final = 500  # ... and before it, of the first line of the exception
+_RESULT_MAX: Final = 4096  # bytes of a result that is kept
 
 
 class LeaseOverError(Exception):

@@ -8,8 +8,8 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from ratelimited_executor._core.durable.pauses import ENDED
-from ratelimited_executor._runtime.arguments import flag_of, tz_of, wall_of
-from ratelimited_executor._runtime.durable.functions import DurableFunction, DurableRef, Putter, text_of, us_of
+from ratelimited_executor._runtime.arguments import flag_of, tz_of
+from ratelimited_executor._runtime.durable.functions import DurableFunction, DurableRef, Putter, end_us_of, text_of
 from ratelimited_executor._runtime.durable.repeating import (
     LANE_PREFIX,
     OVERLAPS,
@@ -163,7 +163,7 @@ class RepetitionCalls(Putter):
         Raises:
             ValueError: if there is no such repetition.
         """
-        until_us = None if until is None else max(1, us_of("until", wall_of("until", until)))
+        until_us = end_us_of(until)
         if await self.store.pause_repetition(text_of("name", name), until_us) is None:
             raise _no_such(name)
 

@@ -30,6 +30,7 @@ from ratelimited_executor._runtime.durable.functions import (
     DurableFunction,
     DurableRef,
     FunctionOptions,
+    end_us_of,
     key_text,
     text_of,
     us_of,
@@ -387,7 +388,7 @@ class DurableTasks(RepetitionCalls):
             ValueError: if an argument is out of range, or 100 other pauses are in force.
         """
         asked = _pause_from("pause", function, queue, lane, key)
-        until_us = None if until is None else max(1, us_of("until", wall_of("until", until)))
+        until_us = end_us_of(until)
         others = [each for each in map(pause_of, await self.store.pauses()) if each != asked]
         if len(others) >= PAUSES_MAX:
             raise ValueError(f"at most {PAUSES_MAX} pauses can be in force: pause a function or a queue instead")

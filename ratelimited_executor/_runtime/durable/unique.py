@@ -8,8 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from ratelimited_executor._core.durable.table import REMEMBERED_US
-from ratelimited_executor._core.durable.tasks import CHANGING, SPAN_MAX, OnDuplicate, UniqueKey
+from ratelimited_executor._core.durable.tasks import CHANGING, REMEMBERED_US, SPAN_MAX, OnDuplicate, UniqueKey
 from ratelimited_executor._core.durations import format_duration
 from ratelimited_executor._runtime.arguments import flag_of, member_of, seconds_of
 from ratelimited_executor._runtime.durable.codec import check_keys

@@ -557,24 +557,23 @@ class _Plan:
         if self._terms.is_varied:
             self.accept_groups(engine, batch, items, groups, offsets)
         elif offsets is None:
-            self.accept(engine, batch, items, 0, len(items))
+            self.accept(engine, batch, items)
         else:
             self.accept_delays(engine, batch, items, offsets)
 
-    def accept(self, engine: Intake, batch: BatchHandle[Any], items: Sequence[Any], start: int, stop: int) -> None:
+    def accept(self, engine: Intake, batch: BatchHandle[Any], items: Sequence[Any]) -> None:
         """Accept the items of a sequence; those due in the running interval separately."""
-        count = stop - start
+        count = len(items)
         if not count:
             return
         gap = 0.0 if self._over is None else self._over / count
-        whole = self._source(batch, count, first=self._first, gap=gap, indexes=range(start, stop))
+        whole = self._source(batch, count, first=self._first, gap=gap, indexes=range(count))
         joined = whole.count_before(engine.queue.interval_end) if gap else count
         if not 0 < joined < count:
             self._place(engine, batch, whole, items)
             return
-        split = start + joined
-        first = self._source(batch, joined, first=self._first, gap=gap, indexes=range(start, split))
-        rest = self._source(batch, count - joined, first=whole.due_of(joined), gap=gap, indexes=range(split, stop))
+        first = self._source(batch, joined, first=self._first, gap=gap, indexes=range(joined))
+        rest = self._source(batch, count - joined, first=whole.due_of(joined), gap=gap, indexes=range(joined, count))
         self._place(engine, batch, first, items)
         self._place(engine, batch, rest, items)
 
@@ -587,11 +586,7 @@ class _Plan:
         bucket.
         """
         order, dues = in_due_order(offsets, self._first)
-        joined = bisect_left(dues, engine.queue.interval_end)
-        for start, stop in ((0, joined), (joined, len(order))):
-            if start < stop:
-                part = self._source(batch, stop - start, dues=dues[start:stop], indexes=order[start:stop])
-                self._place(engine, batch, part, items)
+        self._place_sorted(engine, batch, items, order, dues)
 
     def accept_groups(
         self,
@@ -611,13 +606,23 @@ class _Plan:
             due_of = offsets.__getitem__ if offsets is not None else gap.__mul__
             order = array("I", sorted(indexes, key=due_of))
             dues = array("d", [self._first + due_of(index) for index in order])
-            split = bisect_left(dues, engine.queue.interval_end)
-            for start, stop in ((0, split), (split, len(order))):
-                if start < stop:
-                    part = self._source(
-                        batch, stop - start, dues=dues[start:stop], indexes=order[start:stop], key=key, needs=needs
-                    )
-                    self._place(engine, batch, part, items)
+            self._place_sorted(engine, batch, items, order, dues, key=key, needs=needs)
+
+    def _place_sorted(
+        self,
+        engine: Intake,
+        batch: BatchHandle[Any],
+        items: Sequence[Any],
+        order: Sequence[int],
+        dues: array[float],
+        **details: Any,
+    ) -> None:
+        """Place items in due order; those due in the running interval separately."""
+        joined = bisect_left(dues, engine.queue.interval_end)
+        for start, stop in ((0, joined), (joined, len(order))):
+            if start < stop:
+                part = self._source(batch, stop - start, dues=dues[start:stop], indexes=order[start:stop], **details)
+                self._place(engine, batch, part, items)
 
     def _place(self, engine: Intake, batch: BatchHandle[Any], source: BatchSource, items: Items) -> None:
         queue, accounts = engine.queue, engine.accounts

@@ -11,7 +11,7 @@ from typing import Any, Final, TypeVar
 from ratelimited_executor._core.order.fair import Fair
 from ratelimited_executor._core.permits.adaptive import Adaptive
 from ratelimited_executor._core.permits.rates import Rate
-from ratelimited_executor._runtime.arguments import callable_of, count_of, name_remedy
+from ratelimited_executor._runtime.arguments import callable_of, count_of, name_remedy, utf8_of
 
 __all__ = [
     "check_adaptive",
@@ -45,10 +45,7 @@ def check_name(name: Any) -> None:
     """Refuse a name that is not a str, is empty, or cannot be written to a log or sent to a server."""
     if not isinstance(name, str) or not name:
         raise TypeError(f"name must be a str that is not empty, got {name!r}")
-    try:
-        name.encode()
-    except UnicodeEncodeError:
-        raise ValueError(f"name must be a str that UTF-8 can write, without lone surrogates, got {name!r}") from None
+    utf8_of("name", name)
 
 
 def threads_of(count: Any, pool: Any) -> tuple[int, concurrent.futures.Executor | None]:

@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Hashable
 
     from ratelimited_executor._core.durations import DurationLike
-    from ratelimited_executor._runtime.faces.tasks import Rare
     from ratelimited_executor.typing import CostLike
 
 __all__ = ["LimiterFace"]
@@ -57,7 +56,7 @@ class LimiterFace(TaskFace):
         count = 0 if parts.backlog.is_dropping else 1
         if parts.backlog.room is None:
             self._admit(count, key=key)
-        rare = self._rare_of_waiter(key, cost)
+        rare = self._rare_of(key, cost)
         options = make_options(priority=priority, expires=self._expires_of(expires), name=name or "permit", rare=rare)
         return Permit(parts, options, partial(self._admit, count, key=key))
 
@@ -91,15 +90,9 @@ class LimiterFace(TaskFace):
         if parts.backlog.room is not None and not parts.backlog.room.is_free(key):
             raise _would_block()
         self._admit(0 if parts.backlog.is_dropping else 1, key=key)
-        options = make_options(priority=priority, name=name or "acquire", rare=self._rare_of_waiter(key, cost))
+        options = make_options(priority=priority, name=name or "acquire", rare=self._rare_of(key, cost))
         if not take_now(parts, options):
             raise _would_block()
-
-    def _rare_of_waiter(self, key: Any, cost: Any) -> Rare | None:
-        """Check the rare arguments of a waiter; return None if there are none."""
-        if key is None and type(cost) is int and cost == 1:
-            return None
-        return self._read_rare({"key": key, "cost": cost})
 
     @overload
     def limited(self, fn: Callable[P, Awaitable[T]]) -> Callable[P, Awaitable[T]]: ...

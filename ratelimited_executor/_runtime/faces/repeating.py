@@ -85,13 +85,11 @@ class RepeatingFace(TaskFace):
             on_error=on_error,
             max_runs=max_runs,
             may_overlap=flag_of("allow_overlap", allow_overlap),
-            options={
-                "priority": priority,
-                "expires": expires,
-                "run_timeout": run_timeout,
-                "in_thread": in_thread,
-                "name": name or name_of(fn),
-            },
+            priority=priority,
+            expires=expires,
+            run_timeout=run_timeout,
+            in_thread=in_thread,
+            name=name or name_of(fn),
         )
 
     def schedule_with_fixed_delay(
@@ -127,13 +125,11 @@ class RepeatingFace(TaskFace):
             on_error=on_error,
             max_runs=max_runs,
             may_overlap=False,
-            options={
-                "priority": priority,
-                "expires": expires,
-                "run_timeout": run_timeout,
-                "in_thread": in_thread,
-                "name": name or name_of(fn),
-            },
+            priority=priority,
+            expires=expires,
+            run_timeout=run_timeout,
+            in_thread=in_thread,
+            name=name or name_of(fn),
         )
 
     def schedule_cron(
@@ -184,20 +180,17 @@ class RepeatingFace(TaskFace):
             on_error=on_error,
             max_runs=max_runs,
             may_overlap=flag_of("allow_overlap", allow_overlap),
-            options={
-                "priority": priority,
-                "expires": expires,
-                "run_timeout": run_timeout,
-                "in_thread": in_thread,
-                "name": name or name_of(fn),
-            },
+            priority=priority,
+            expires=expires,
+            run_timeout=run_timeout,
+            in_thread=in_thread,
+            name=name or name_of(fn),
         )
 
     def _admit_runs(self, key: Any, cost: Any) -> tuple[Intake, Rare | None]:
         """Return the engine if it may accept one more task in this call, and the rare options of repeating tasks."""
         engine = self._admit(key=key_of("key", key, self._keys))
-        is_plain = key is None and type(cost) is int and cost == 1
-        return engine, None if is_plain else self._read_rare({"key": key, "cost": cost})
+        return engine, self._rare_of(key, cost)
 
     def _repeat(
         self,
@@ -211,21 +204,24 @@ class RepeatingFace(TaskFace):
         on_error: OnError,
         max_runs: int | None,
         may_overlap: bool,
-        options: dict[str, Any],
+        expires: Any,
+        name: str,
+        **options: Any,
     ) -> RepeatingHandle:
         callable_of("fn", fn)
         member_of("on_error", on_error, OnError)
         if max_runs is not None:
             count_of("max_runs", max_runs, least=1)
-        expires = options.pop("expires")
-        make_options(
-            expires=self._expires_of(expires), rare=rare, **options
-        )  # bad arguments raise here, not at the second run
+
+        def new_options() -> Options | None:
+            return make_options(expires=self._expires_of(expires), name=name, rare=rare, **options)
+
+        new_options()  # bad arguments raise here, not at the second run
         # Spread by up to an interval, a task that repeats about as often would come too late for its next tick.
         on_time = gap < 2 * self._manager.interval
 
         def options_of_a_run() -> Options:
-            made = make_options(expires=self._expires_of(expires), rare=rare, **options) or Options()
+            made = new_options() or Options()
             made.on_time = on_time
             return made
 
@@ -236,10 +232,10 @@ class RepeatingFace(TaskFace):
             next_due=next_due,
             make_options=options_of_a_run,
             context=engine.contexts.capture(),
-            name=options["name"],
+            name=name,
             on_error=on_error,
             max_runs=max_runs,
-            may_overlap=bool(may_overlap),
+            may_overlap=may_overlap,
             threads=self._started().threads,
             on_end=self._forget_repeating,
         )

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from ratelimited_executor._runtime.task.intake import Intake
     from ratelimited_executor.typing import ScheduleOptions, SubmitOptions
 
-__all__ = ["INHERITED", "TaskFace", "check_context", "make_options"]
+__all__ = ["TaskFace", "check_context", "make_options"]
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
@@ -372,6 +372,12 @@ class TaskFace(ExecutorBase):
         within = seconds_of("deadline", deadline)
         policy = self._retry if policy is INHERITED else policy
         return Rare(key, needs, policy, within=within, slots=slots, keys=keys)
+
+    def _rare_of(self, key: Any, cost: Any) -> Rare | None:
+        """Check a key and a cost; return None if they are the usual ones."""
+        if key is None and type(cost) is int and cost == 1:
+            return None
+        return self._read_rare({"key": key, "cost": cost})
 
     def _check_key(self, key: Any, cost: int) -> None:
         """Refuse a cost that the rate of a key can never admit, and a key whose limits are invalid.

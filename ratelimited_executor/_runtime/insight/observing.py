@@ -305,23 +305,30 @@ class Listeners(ListenersFields):
         queue.untold_count = self._left = 0
         self._unmark()
         self._tell_ends()
-        accounts.tell_cancellations(self._cancelled if any(each.cancelled for each in listeners) else None)
-        accounts.on_accepted = self._accepted if self.wants_accepted else None
-        accounts.on_retried = self._retried if any(each.retried for each in listeners) else None
-        accounts.on_failed = self._failed if any(each.failed for each in listeners) else None
+        accounts.tell_cancellations(self._hook_of("cancelled"))
+        accounts.on_accepted = self._hook_of("accepted")
+        accounts.on_retried = self._hook_of("retried")
+        accounts.on_failed = self._hook_of("failed")
         self._on_freed = tuple(each.freed for each in listeners if each.freed is not None)
         parts.coroutines.on_free = self._ended_coroutine if self._on_freed else self._freed
+
+    def _hook_of(self, event: str) -> Callable[..., None] | None:
+        """Return what notifies the listeners of an event; None if none of them wants it."""
+        wanted = [call for each in self._listeners if (call := getattr(each, event)) is not None]
+        if len(wanted) <= 1:
+            return wanted[0] if wanted else None
+
+        def tell(*facts: Any) -> None:
+            for call in wanted:
+                call(*facts)
+
+        return tell
 
     def _tell_ends(self) -> None:
         self._is_each_end = len(self._resting) < self._ended_count
         self._parts.accounts.tell_ends(self._ended if self._is_each_end else None)  # type: ignore[union-attr]  # it has started
 
     # Called by the kernel.
-
-    def _accepted(self, count: int) -> None:
-        for listener in self._listeners:
-            if listener.accepted is not None:
-                listener.accepted(count)
 
     def _started(self, due: float, now: float) -> None:
         if self._is_each:
@@ -374,21 +381,6 @@ class Listeners(ListenersFields):
             ):  # the sample itself, which has ended at once, as most calls do
                 self._unmark()
                 parts.queue.untold_count = self._left
-
-    def _cancelled(self, count: int) -> None:
-        for listener in self._listeners:
-            if listener.cancelled is not None:
-                listener.cancelled(count)
-
-    def _retried(self, owner: Any) -> None:
-        for listener in self._listeners:
-            if listener.retried is not None:
-                listener.retried(owner)
-
-    def _failed(self, owner: Any, error: BaseException, state: TaskState) -> None:
-        for listener in self._listeners:
-            if listener.failed is not None:
-                listener.failed(owner, error, state)
 
     @two_bodies
     def _ended_coroutine(self) -> None:

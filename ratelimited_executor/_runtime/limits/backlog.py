@@ -36,12 +36,11 @@ class Backlog:
 
     Attributes:
         room: the waiters for room; None unless ``when_full`` is ``WAIT``.
-        is_bounded: True if there is a bound.
         is_dropping: True if tasks are dropped for lack of room.
     """
 
     __slots__ = (
-        "_accounts", "_drop", "_key_limits", "_max_pending", "_name", "_queue", "is_bounded", "is_dropping", "room",
+        "_accounts", "_drop", "_key_limits", "_max_pending", "_name", "_queue", "is_dropping", "room",
     )  # fmt: skip
 
     def __init__(
@@ -61,13 +60,13 @@ class Backlog:
         self._queue = queue
         self._accounts = accounts
         self._drop = drop
-        self.is_bounded = max_pending is not None or key_limits.pending is not None
-        self.is_dropping = self.is_bounded and when_full in (WhenFull.DROP_LOWEST, WhenFull.DROP_OLDEST)
+        is_bounded = max_pending is not None or key_limits.pending is not None
+        self.is_dropping = is_bounded and when_full in (WhenFull.DROP_LOWEST, WhenFull.DROP_OLDEST)
         self.room: Room | None = None
         if self.is_dropping or key_limits.pending is not None:
             is_by_key = key_limits.pending is not None
             queue.drops = DropIndex(is_lowest_first=when_full is WhenFull.DROP_LOWEST, is_by_key=is_by_key)
-        if self.is_bounded and when_full is WhenFull.WAIT:
+        if is_bounded and when_full is WhenFull.WAIT:
             self.room = Room(self._has_room)
             accounts.on_room = self.room.wake
             accounts.tell_call_cancelled(self.room.wake)
@@ -83,8 +82,6 @@ class Backlog:
         Raises:
             BacklogFullError: if they do not fit; nothing is dropped then.
         """
-        if not self.is_bounded:
-            return
         if self.is_dropping:
             self._make_room(count, key, priority)
             return

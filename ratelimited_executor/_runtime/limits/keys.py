@@ -59,7 +59,7 @@ class KeyLimits:
     def __init__(
         self,
         *,
-        rate: RateLike | Callable[[Any], RateLike | None] | None,
+        rate: Rate | Callable[[Any], RateLike | None] | None,
         concurrency: int | Callable[[Any], int | None] | None,
         pending: int | None,
         count_max: int,
@@ -82,7 +82,7 @@ class KeyLimits:
     def rate_of(self, key: Hashable) -> Rate | None:
         """Return the rate of a key; None for no limit."""
         if not callable(self.rate):
-            return None if self.rate is None else Rate.of(self.rate)
+            return self.rate
         found = self.rate(key)
         try:
             return None if found is None else Rate.of(found)

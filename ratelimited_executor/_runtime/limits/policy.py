@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from ratelimited_executor._core.permits.rates import Rate
 
 __all__ = [
-    "RULES",
     "WHOLE",
     "Burst",
     "Paced",

@@ -10,21 +10,20 @@ a failover, SCRIPT FLUSH)::
 
 If the server answers one call with an error, such as one for a key of another type, the error takes the place of that
 reply, and the other calls continue. An error that concerns the connection, such as a wrong password, is raised. Both are a
-:class:`~ratelimited_executor.peers.fleet.RefusedError`, with a remedy. Any other error is a lost connection, and is raised:
+:class:`~ratelimited_executor.peers.transport.RefusedError`, with a remedy. Any other error is a lost connection, and is raised:
 it is then unknown which calls took effect, which does no harm, because a repeated call has a number, by which it counts once.
 """
 
 from __future__ import annotations
 
 import asyncio
-import logging
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from ratelimited_executor._core.fleet.policies import Outage, Strictness
-from ratelimited_executor._redis.client import client_of
+from ratelimited_executor._redis.client import check_part_of_keys, client_of
 from ratelimited_executor.peers.fleet import FleetPeers
-from ratelimited_executor.peers.redis.refusals import refusal_of
+from ratelimited_executor.peers.redis.refusals import refusal_of, refusing
 from ratelimited_executor.peers.redis.slots import RedisSlotTransport, is_copyable
 from ratelimited_executor.peers.redis.ticket_script import (
     TICKET_SCRIPT,
@@ -32,6 +31,7 @@ from ratelimited_executor.peers.redis.ticket_script import (
     ticket_keys_of,
     ticket_reply_of,
 )
+from ratelimited_executor.peers.transport import LOGGER
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -40,8 +40,6 @@ if TYPE_CHECKING:
     from ratelimited_executor._core.fleet.ticket_calls import TicketCall, TicketReply
 
 __all__ = ["RedisPeers", "RedisTransport"]
-
-LOGGER: Final = logging.getLogger("ratelimited_executor")
 
 _PREFIX: Final = "rle"
 _CHECK_SECONDS: Final = 0.25  # for the look at the server's settings
@@ -102,11 +100,8 @@ class RedisPeers(FleetPeers):
         lease: DurationLike = 10.0,
         hang_timeout: DurationLike = 60.0,
     ) -> None:
-        for name, value in (("group", group), ("prefix", prefix)):
-            if not isinstance(value, str):
-                raise TypeError(f"{name} must be a str, got {value!r}")
-            if not value or set(value) & set("{}") or not value.isprintable():
-                raise ValueError(f"{name} must be printable, not empty, and without braces, got {value!r}")
+        check_part_of_keys("group", group)
+        check_part_of_keys("prefix", prefix)
         super().__init__(
             RedisTransport(redis, group, prefix),
             partial(RedisSlotTransport, redis, group, prefix),
@@ -147,13 +142,8 @@ class RedisTransport:
 
     async def connect(self) -> None:
         """Open a connection, and load the script."""
-        try:
+        with refusing():
             sha = await self._client.script_load(TICKET_SCRIPT)
-        except Exception as error:
-            refusal = refusal_of(error)
-            if refusal is None:
-                raise
-            raise refusal from error
         self._sha = sha.decode() if isinstance(sha, bytes) else str(sha)
         if not self._is_checked:
             self._is_checked = True
@@ -164,7 +154,7 @@ class RedisTransport:
         try:
             target = (
                 {"target_nodes": self._client.get_node_from_key(ticket_keys_of(self._prefix, self._group, "")[0])}
-                if (self._is_cluster)
+                if self._is_cluster
                 else {}
             )
             async with asyncio.timeout(_CHECK_SECONDS):
@@ -211,13 +201,8 @@ class RedisTransport:
         pipeline = self._client.pipeline(transaction=False)
         for each in arguments:
             pipeline.execute_command("EVALSHA", *each, NEVER_DECODE=True)
-        try:
+        with refusing():
             answers: list[Any] = await pipeline.execute(raise_on_error=False)
-        except Exception as error:
-            refusal = refusal_of(error)
-            if refusal is None:
-                raise
-            raise refusal from error
         return answers
 
 

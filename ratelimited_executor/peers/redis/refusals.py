@@ -2,10 +2,28 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
 from ratelimited_executor._redis.refusals import remedy_of
 from ratelimited_executor.peers.transport import RefusedError
 
-__all__ = ["refusal_of"]
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+__all__ = ["refusal_of", "refusing"]
+
+
+@contextmanager
+def refusing(*scripts: str) -> Iterator[None]:
+    """Raise the server's errors as refusals, and those of a lost connection as they are; see :func:`refusal_of`."""
+    try:
+        yield
+    except Exception as error:
+        refusal = refusal_of(error, *scripts)
+        if refusal is None:
+            raise
+        raise refusal from error
 
 
 def refusal_of(error: BaseException, *scripts: str) -> RefusedError | None:

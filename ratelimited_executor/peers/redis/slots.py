@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from ratelimited_executor._redis.client import client_of
-from ratelimited_executor.peers.redis.refusals import refusal_of
+from ratelimited_executor.peers.redis.refusals import refusing
 from ratelimited_executor.peers.redis.slot_script import (
     SLOT_SCRIPT,
     slot_arguments_of,
@@ -59,7 +59,7 @@ class RedisSlotTransport:
             RefusedError: if the server refuses it.
         """
         arguments = slot_arguments_of(call)
-        try:
+        with refusing(SLOT_SCRIPT):
             for _ in range(2):
                 if self._sha is None:
                     sha = await self._client.script_load(SLOT_SCRIPT)
@@ -72,11 +72,6 @@ class RedisSlotTransport:
                     if type(error).__name__ != "NoScriptError":  # by name: other clients have their own class
                         raise
                     self._sha = None
-        except Exception as error:
-            refusal = refusal_of(error, SLOT_SCRIPT)
-            if refusal is None:
-                raise
-            raise refusal from error
         raise ConnectionError("the server forgets its scripts at once")
 
     async def listen(self, peer: str, listening: Callable[[], None], woken: Callable[[str], None]) -> None:

@@ -27,7 +27,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import logging
 import os
 import sys
 from concurrent.futures import Future, wait
@@ -62,8 +61,8 @@ from ratelimited_executor.peers.stored.deciding import (
     quiet_us,
 )
 from ratelimited_executor.peers.stored.wakes import Wakes
-from ratelimited_executor.peers.transport import RefusedError
-from ratelimited_executor.stores.sqlite_file import SQLiteFile, driver
+from ratelimited_executor.peers.transport import LOGGER, RefusedError
+from ratelimited_executor.stores.sqlite_file import SQLiteFile, driver, transaction
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -77,8 +76,6 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 __all__ = ["FilePeers", "FileSlotTransport", "FileTransport"]
-
-LOGGER: Final = logging.getLogger("ratelimited_executor")
 
 _OPENING: Final = Lock()  # a file that one thread creates is not opened by another before it is closed
 _FILE: Final = b"f"  # the name of the head that describes the file
@@ -259,8 +256,7 @@ class _LimitsFile(SQLiteFile):
             ) from error
 
     def _prepare(self, connection: Any) -> None:
-        connection.execute("begin immediate")
-        try:
+        with transaction(connection):
             [(version,)] = connection.execute("pragma user_version")
             if version > _VERSION:
                 raise StoreUnavailableError(
@@ -270,12 +266,7 @@ class _LimitsFile(SQLiteFile):
                 connection.execute(statement)
             if version < _VERSION:
                 connection.execute(f"pragma user_version = {_VERSION}")
-            connection.execute("commit")
-            connection.set_busy_timeout(0)  # calls are made again
-        except BaseException:
-            if connection.in_transaction:
-                connection.execute("rollback")
-            raise
+        connection.set_busy_timeout(0)  # calls are made again
 
     async def _once_free(self, attempt: Callable[[], Awaitable[T]]) -> T:
         """Make an attempt, and another one after each pause, until the file can be used."""

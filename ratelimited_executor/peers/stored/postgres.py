@@ -38,8 +38,8 @@ from ratelimited_executor.peers.stored.deciding import (
     quiet_us,
 )
 from ratelimited_executor.peers.transport import RefusedError
-from ratelimited_executor.stores.postgres_driver import check_conninfo, check_text, driver_for
-from ratelimited_executor.stores.tasks.statements import lacking, read_schema
+from ratelimited_executor.stores.postgres_driver import check_conninfo, check_text, driver_for, versions_of
+from ratelimited_executor.stores.tasks.statements import read_schema, upgrade
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -58,6 +58,8 @@ _CLOSE_SECONDS: Final = (
 )
 _REFUSALS: Final = ("28", "3D", "42", "25006", "0A")  # beginnings of states: rights, database, tables, standby
 _SCHEMA: Final = read_schema("postgres.sql", __package__)
+_VERSION_TABLE: Final = "fleet_schema"
+_VERSIONS: Final = f"create table if not exists {_VERSION_TABLE} (version integer not null, least integer not null)"
 _NOW: Final = "(extract(epoch from clock_timestamp()) * 1000000)::bigint"
 _SETTINGS: Final = """
     select set_config('synchronous_commit', 'off', false), set_config('lock_timeout', $1, false),
@@ -239,23 +241,19 @@ class _Connection:
         self._run, self._since_us = run, since_us
 
     async def _make_schema(self, connection: Any) -> None:
-        found = await (await connection.execute("select to_regclass('fleet_schema')")).fetchone()
-        if found != (None,):
-            versions = await (await connection.execute("select version, least from fleet_schema")).fetchone()
-            if versions is not None and not lacking("PostgresPeers(...)", _SCHEMA, *versions):
-                return
+        if not await self._missing(connection):
+            return
         async with connection.transaction():
             await connection.execute(f"select pg_advisory_xact_lock({_LOCK})")
             await connection.execute("set local synchronous_commit = on")
-            await connection.execute(
-                "create table if not exists fleet_schema (version integer not null, least integer not null)"
-            )
-            versions = await (await connection.execute("select version, least from fleet_schema")).fetchone()
-            for step in lacking("PostgresPeers(...)", _SCHEMA, *(versions or (0, 0))):
-                for statement in step.statements:
-                    await connection.execute(statement)
-                await connection.execute("delete from fleet_schema")
-                await connection.execute("insert into fleet_schema values ($1, $2)", (step.version, step.least))
+            await connection.execute(_VERSIONS)
+            for statement in await self._missing(connection):
+                await connection.execute(statement)
+
+    async def _missing(self, connection: Any) -> list[str]:
+        """Return the statements that bring the tables to this release."""
+        versions = await versions_of(connection, _VERSION_TABLE)
+        return upgrade("PostgresPeers(...)", _SCHEMA, versions, table=_VERSION_TABLE)
 
     async def _find_run(self, connection: Any) -> tuple[str, int]:
         """Return the run of the server and since when it is known, if another was before; record a new one."""

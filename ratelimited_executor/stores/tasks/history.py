@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Final
 
 from ratelimited_executor._core.durable.history import FORGOTTEN_MAX, ending_of
 from ratelimited_executor._core.durable.tasks import DurableState, EndedRow
 from ratelimited_executor.stores.tasks.statements import Together
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterable, Sequence
+    from collections.abc import Iterable, Sequence
 
     from ratelimited_executor._core.durable.tasks import Ref, TaskOutcome
-
-    T = TypeVar("T")
-    Moves: TypeAlias = Generator[tuple[str, Any], list[tuple[Any, ...]], T]  # as in ``moves.py``
+    from ratelimited_executor.stores.tasks.statements import Moves
 
 __all__ = ["ended", "forget_history", "history", "keep", "save"]
 

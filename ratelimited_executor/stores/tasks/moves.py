@@ -15,15 +15,15 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import defaultdict
-from collections.abc import Collection, Generator, Iterable, Sequence
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from ratelimited_executor._core.durable.pauses import ENDED, MOVED_MAX, Pauses, is_in_force, pause_rows
 from ratelimited_executor._core.durable.repetitions import is_waiting as waits
-from ratelimited_executor._core.durable.table import REMEMBERED_US, vouched
+from ratelimited_executor._core.durable.table import vouched
 from ratelimited_executor._core.durable.tasks import (
     LEVELS_MAX,
+    REMEMBERED_US,
     Beat,
     Claimed,
     Claims,
@@ -37,21 +37,21 @@ from ratelimited_executor._core.durable.tasks import (
     read_size,
 )
 from ratelimited_executor.stores.tasks.history import ended, forget_history, history, keep, save
-from ratelimited_executor.stores.tasks.statements import Together
+from ratelimited_executor.stores.tasks.statements import Moves, Together
 from ratelimited_executor.stores.tasks.turns import in_turn
 from ratelimited_executor.stores.tasks.unique import parts_of
 
 if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Sequence
+
     from ratelimited_executor._core.durable.pauses import Pause, PauseRow
     from ratelimited_executor._core.durable.tasks import BacklogRow, Claim, Duplicate, NewTask, TaskOutcome
     from ratelimited_executor.stores.tasks.looks import Look
     from ratelimited_executor.stores.tasks.unique import HolderChange, UniquePart
 
-T = TypeVar("T")
 Rows: TypeAlias = list[tuple[Any, ...]]
-Moves: TypeAlias = Generator[tuple[str, "Sequence[tuple[Any, ...]] | Together"], Rows, T]
 
-__all__ = ["Moves", "Together", "backlog", "beat", "cancel", "cancelled", "claim", "counts", "ended", "find", "finish", "history", "join", "lanes", "latencies", "leave", "pause", "pauses", "put", "remember", "requeue", "resume", "revive", "rows", "save", "start"]  # fmt: skip
+__all__ = ["backlog", "beat", "cancel", "cancelled", "claim", "counts", "ended", "find", "finish", "history", "join", "lanes", "latencies", "leave", "pause", "pauses", "put", "remember", "requeue", "resume", "revive", "rows", "save", "start"]  # fmt: skip
 
 _BATCH: Final = 1000
 """Maximum tasks of one kind that a claim makes ready, or deletes as expired; the next claim continues."""
@@ -556,22 +556,8 @@ def _row_of(new: NewTask, now_us: int, due_us: int, places: dict[str, int]) -> t
 
 def _claimed(row: tuple[Any, ...]) -> Claimed:
     (
-        number,
-        token,
-        task_id,
-        name,
-        version,
-        body,
-        in_us,
-        expires_in_us,
-        priority,
-        lane,
-        key,
-        cost,
-        attempts,
-        lost,
-        saved,
-    ) = row
+        number, token, task_id, name, version, body, in_us, expires_in_us, priority, lane, key, cost, attempts, lost, saved,
+    ) = row  # fmt: skip
     return Claimed(
         Ref(number, token), task_id, name, version, bytes.fromhex(body), in_us, expires_in_us, float(priority), lane, key, cost,
         attempts, lost, bytes.fromhex(saved) if saved else None,
@@ -585,25 +571,9 @@ def _shown(state: int, version: int) -> DurableState:
 
 def _task_row(row: tuple[Any, ...]) -> TaskRow:
     (
-        number,
-        task_id,
-        queue,
-        name,
-        version,
-        body,
-        state,
-        put_us,
-        due_us,
-        priority,
-        lane,
-        key,
-        attempts,
-        lost,
-        owner,
-        is_cancelled,
-        error,
-        saved,
-    ) = row
+        number, task_id, queue, name, version, body, state, put_us, due_us, priority, lane, key, attempts, lost, owner,
+        is_cancelled, error, saved,
+    ) = row  # fmt: skip
     return TaskRow(
         number=number,
         id=task_id,

@@ -22,10 +22,15 @@ from ratelimited_executor._core.durable.tasks import NOT_OPEN, Durability
 from ratelimited_executor._forks import check_process
 from ratelimited_executor.abc import TaskStore
 from ratelimited_executor.exceptions import StoreUnavailableError
-from ratelimited_executor.stores.postgres_driver import check_conninfo, check_text, driver_for, is_permanent
+from ratelimited_executor.stores.postgres_driver import (
+    check_conninfo,
+    check_text,
+    driver_for,
+    is_permanent,
+    versions_of,
+)
 from ratelimited_executor.stores.tasks import moves
 from ratelimited_executor.stores.tasks.looks import Looks
-from ratelimited_executor.stores.tasks.moves import Together
 from ratelimited_executor.stores.tasks.postgres_connections import (
     FAILED,
     Runs,
@@ -36,15 +41,15 @@ from ratelimited_executor.stores.tasks.postgres_connections import (
     transaction,
 )
 from ratelimited_executor.stores.tasks.sql import Caller, SQLStore
-from ratelimited_executor.stores.tasks.statements import read_schema, read_statements, script, upgrade
+from ratelimited_executor.stores.tasks.statements import Together, read_schema, read_statements, script, upgrade
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator, Sequence
 
     from ratelimited_executor._core.durable.tasks import Claim, Claims, Duplicate, NewTask, TaskOutcome
     from ratelimited_executor.abc import Clock
-    from ratelimited_executor.stores.tasks.moves import Moves
     from ratelimited_executor.stores.tasks.sql import Program
+    from ratelimited_executor.stores.tasks.statements import Moves
 
 T = TypeVar("T")
 
@@ -67,7 +72,8 @@ _LOCK_NOT_AVAILABLE: Final = "55P03"
 _FAILED: Final = "connection must have an open transaction, and a statement of this one has failed: roll it back"
 _LOCK_SECONDS: Final = 3  # for locks of other transactions, unless the server sets a limit
 _IDLE_SECONDS: Final = 5  # within a transaction, as after its process has died; our own are repeated
-_VERSIONS: Final = "create table if not exists durable_schema (version integer not null, least integer not null)"
+_VERSION_TABLE: Final = "durable_schema"
+_VERSIONS: Final = f"create table if not exists {_VERSION_TABLE} (version integer not null, least integer not null)"
 _SCHEMA: Final = read_schema("postgres_schema.sql")
 _STATEMENTS: Final = read_statements("statements.sql", "postgres_statements.sql")
 _RANGE: Final = "priority >= $3 and (priority > $3 or due_us < $8)"
@@ -220,7 +226,7 @@ class PostgresStore(SQLStore, TaskStore):
         with self._translated():
             check_conninfo(repr(self), driver, self._conninfo)
             async with await driver.AsyncConnection.connect(self._conninfo) as connection:
-                return migration_sql(repr(self), await _versions_of(connection))
+                return migration_sql(repr(self), await versions_of(connection, _VERSION_TABLE))
 
     # Running moves
 
@@ -295,7 +301,7 @@ class PostgresStore(SQLStore, TaskStore):
     async def _make_schema(self, driver: Any) -> None:
         async with await driver.AsyncConnection.connect(self._conninfo) as connection:
             await connection.execute(f"select pg_advisory_xact_lock({_LOCK})")
-            versions = await _versions_of(connection)
+            versions = await versions_of(connection, _VERSION_TABLE)
             if versions is None:
                 if not self._is_creating:
                     raise StoreUnavailableError(repr(self), "the database has no durable tasks")
@@ -356,14 +362,6 @@ def migration_sql(store: str = "the store", versions: tuple[int, int] | None = N
     statements = upgrade(store, _SCHEMA, versions)
     lock = f"select pg_advisory_xact_lock({_LOCK})"
     return script("begin", lock, _VERSIONS, *statements, "commit") if statements else ""
-
-
-async def _versions_of(connection: Any) -> tuple[int, int] | None:
-    """Return the versions of a schema; None if there is none."""
-    found = await (await connection.execute("select to_regclass('durable_schema')")).fetchone()
-    if found == (None,):
-        return None
-    return await (await connection.execute("select version, least from durable_schema")).fetchone() or (0, 0)
 
 
 def _as_json(arguments: Together) -> tuple[Any, ...]:

@@ -33,7 +33,7 @@ from ratelimited_executor._core.durable.tasks import (
     read_size,
 )
 from ratelimited_executor._forks import check_process
-from ratelimited_executor._redis.client import client_of
+from ratelimited_executor._redis.client import check_part_of_keys, client_of
 from ratelimited_executor._redis.refusals import is_permanent, remedy_of
 from ratelimited_executor.abc import TaskStore
 from ratelimited_executor.exceptions import StoreUnavailableError
@@ -134,10 +134,7 @@ class RedisStore(TaskStore):
     durability = Durability.LAG
 
     def __init__(self, redis: Any, *, prefix: str = "durable") -> None:
-        if not isinstance(prefix, str):
-            raise TypeError(f"prefix must be a str, got {prefix!r}")
-        if not prefix or set(prefix) & set("{}") or not prefix.isprintable():
-            raise ValueError(f"prefix must be printable, not empty, and without braces, got {prefix!r}")
+        check_part_of_keys("prefix", prefix)
         # The client must not retry, as it does not know which calls may be repeated. Every call has a timeout of ours.
         self._client, self._owns_client = client_of(redis, user="RedisStore", retry=None, socket_timeout=None)
         self._url = redis if isinstance(redis, str) else None
@@ -228,15 +225,13 @@ class RedisStore(TaskStore):
         )
 
     async def start(self, refs: Sequence[Ref]) -> list[bool]:
-        answer = await self._run("start", held_of(refs))
-        return [each == b"1"[0] for each in answer]
+        return _flags_of(await self._run("start", held_of(refs)))
 
     async def save(self, states: Sequence[tuple[Ref, bytes]]) -> None:
         await self._run("save", states_of(states))
 
     async def finish(self, outcomes: Sequence[TaskOutcome]) -> list[bool]:
-        answer = await self._change("finish", outcomes_of(outcomes), kept_of(outcomes))
-        return [each == b"1"[0] for each in answer]
+        return _flags_of(await self._change("finish", outcomes_of(outcomes), kept_of(outcomes)))
 
     async def cancel(self, ids: Sequence[str]) -> list[DurableState | None]:
         if not ids:
@@ -541,6 +536,10 @@ class RedisStore(TaskStore):
 @lru_cache(64)
 def _sha_of(text: str) -> str:
     return hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()  # identifies scripts to servers
+
+
+def _flags_of(answer: bytes) -> list[bool]:
+    return [each == b"1"[0] for each in answer]
 
 
 def _states_of(numbers: Sequence[int]) -> list[DurableState | None]:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ratelimited_executor._core.durable.tasks import Occurrence, RepetitionRow
-    from ratelimited_executor.stores.tasks.moves import Moves
+    from ratelimited_executor.stores.tasks.statements import Moves
 
 __all__ = ["changed_repetitions", "forget", "pause_repetition", "place", "repetitions", "save_repetition", "skip_repetition"]  # fmt: skip
 

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
         TaskOutcome,
         TaskRow,
     )
-    from ratelimited_executor.stores.tasks.moves import Moves
+    from ratelimited_executor.stores.tasks.statements import Moves
 
     T = TypeVar("T")
     Program: TypeAlias = Callable[[int], Moves[T]]  # of the clock, in microseconds

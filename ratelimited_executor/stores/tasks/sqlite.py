@@ -12,11 +12,17 @@ from ratelimited_executor._core.durable.tasks import NOT_OPEN, Durability
 from ratelimited_executor._forks import check_process
 from ratelimited_executor.abc import TaskStore
 from ratelimited_executor.exceptions import StoreUnavailableError
-from ratelimited_executor.stores.sqlite_file import SQLiteFile, driver, is_mended
+from ratelimited_executor.stores.sqlite_file import SQLiteFile, driver, is_mended, transaction
 from ratelimited_executor.stores.tasks import moves
-from ratelimited_executor.stores.tasks.moves import Together
 from ratelimited_executor.stores.tasks.sql import Caller, SQLStore
-from ratelimited_executor.stores.tasks.statements import numbered, read_schema, read_statements, script, upgrade
+from ratelimited_executor.stores.tasks.statements import (
+    Together,
+    numbered,
+    read_schema,
+    read_statements,
+    script,
+    upgrade,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,8 +30,8 @@ if TYPE_CHECKING:
 
     from ratelimited_executor._core.durable.tasks import Duplicate, NewTask
     from ratelimited_executor.abc import Clock
-    from ratelimited_executor.stores.tasks.moves import Moves
     from ratelimited_executor.stores.tasks.sql import Program
+    from ratelimited_executor.stores.tasks.statements import Moves
 
 T = TypeVar("T")
 
@@ -194,16 +200,10 @@ class SQLiteStore(SQLiteFile, SQLStore, TaskStore):
             raise StoreUnavailableError(repr(self), "the file has no durable tasks")
 
     def _prepare(self, connection: Any) -> None:
-        connection.execute("begin immediate")
-        try:
+        with transaction(connection):
             connection.execute(_VERSIONS)
             for statement in upgrade(repr(self), _SCHEMA, _versions_of(connection), create=self._is_creating):
                 connection.execute(statement)
-            connection.execute("commit")
-        except BaseException:
-            if connection.in_transaction:
-                connection.execute("rollback")
-            raise
         connection.execute("create temp table durable_claiming (number integer primary key, size integer)")
 
 

@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Generator
 from importlib.resources import files
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, TypeVar
 
 from ratelimited_executor.exceptions import StoreUnavailableError
 
-__all__ = ["SchemaStep", "Together", "lacking", "numbered", "read_schema", "read_statements", "read_text", "script", "upgrade"]  # fmt: skip
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__ = ["Moves", "SchemaStep", "Together", "lacking", "numbered", "read_schema", "read_statements", "script", "upgrade"]  # fmt: skip
+
+T = TypeVar("T")
+Moves: TypeAlias = Generator[tuple[str, "Sequence[tuple[Any, ...]] | Together"], list[tuple[Any, ...]], T]
+"""A program that requests statements, as ``moves.py`` says."""
 
 _ARGUMENT: Final = re.compile(r"\$(\d+)")
 _COMMENT: Final = re.compile(r"--.*$", re.MULTILINE)
@@ -85,21 +93,27 @@ def lacking(
 
 
 def upgrade(
-    store: str, steps: tuple[SchemaStep, ...], versions: tuple[int, int] | None, *, create: bool = True
+    store: str,
+    steps: tuple[SchemaStep, ...],
+    versions: tuple[int, int] | None,
+    *,
+    create: bool = True,
+    table: str = "durable_schema",
 ) -> list[str]:
     """Return the statements that bring the database of a store to this release; none if nothing is missing.
 
     Args:
         store: the store, for errors.
         steps: those of this release.
-        versions: the row of ``durable_schema``, which exists; None if it is empty.
+        versions: the row of the table of versions, which exists; None if it is empty.
         create: as for :func:`lacking`.
+        table: the table of versions.
     """
     missing = lacking(store, steps, *(versions or (0, 0)), create=create)
     if not missing:
         return []
-    version = f"insert into durable_schema values ({missing[-1].version}, {missing[-1].least})"  # noqa: S608  # numbers of ours
-    return [*(each for step in missing for each in step.statements), "delete from durable_schema", version]
+    version = f"insert into {table} values ({missing[-1].version}, {missing[-1].least})"  # noqa: S608  # of ours
+    return [*(each for step in missing for each in step.statements), f"delete from {table}", version]  # noqa: S608  # of ours
 
 
 def script(*statements: str) -> str:

@@ -8,15 +8,11 @@ from __future__ import annotations
 import json
 import math
 from collections import defaultdict
-from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
-
     from ratelimited_executor._core.durable.tasks import Claim, Turns
-
-    T = TypeVar("T")
-    Moves: TypeAlias = Generator[tuple[str, list[tuple[Any, ...]]], list[tuple[Any, ...]], T]  # as in ``moves.py``
+    from ratelimited_executor.stores.tasks.statements import Moves
 
 __all__ = ["in_turn"]
 

@@ -5,10 +5,11 @@ import threading
 
 import pytest
 
+from ratelimited_executor._runtime.durable import sync_puts
 from ratelimited_executor.durable import DurableTasks, MemoryStore, SQLiteStore
 from ratelimited_executor.exceptions import StoreUnavailableError
 
-from ...helpers import now, skip_without_apsw
+from ...helpers import now, skip_without_apsw, until_async
 
 
 class LateStore(MemoryStore):
@@ -85,35 +86,34 @@ async def _count(tasks):
 def test_threads_wait_for_a_store_together(tmp_path, monkeypatch):
     """Those that wait while another thread tries to open the store get its error, and do not try one after the other."""
     skip_without_apsw()
-    attempts = []
+    attempts, waiting, errors = [], [], []
+    plain = sync_puts._PuttingThread.put
+
+    def waits(thread, *arguments):
+        waiting.append(1)
+        return plain(thread, *arguments)
 
     async def away(store, clock):
         attempts.append(1)
-        while waiting < 5:
-            await asyncio.sleep(0.001)
-        await asyncio.sleep(0.1)  # until they wait for the lock
+        await until_async(lambda: len(waiting) == 5)
         raise StoreUnavailableError(repr(store), "away")
 
+    monkeypatch.setattr(sync_puts._PuttingThread, "put", waits)
     monkeypatch.setattr(SQLiteStore, "open", away)
     send = DurableTasks(SQLiteStore(tmp_path / "tasks.db")).task(name="send")(print)
-    waiting, errors = 0, []
 
     def put():
-        nonlocal waiting
-        with lock:
-            waiting += 1
         with pytest.raises(StoreUnavailableError, match="away") as caught:
             send.put_sync(1)
         errors.append(caught.value)
 
-    lock = threading.Lock()
     threads = [threading.Thread(target=put) for _ in range(5)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
     assert len(errors) == 5
-    assert len(attempts) < 5
+    assert len(attempts) == 1
 
 
 def test_tasks_that_could_not_be_opened_are_opened_on_another_loop(tmp_path):

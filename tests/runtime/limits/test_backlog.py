@@ -452,7 +452,7 @@ def test_without_bounds_everything_may_wait():
     """Without limits every task may wait, and nothing is counted."""
     backlog = Bounds().backlog
     backlog.admit(10**12, "key", 0)
-    assert (False, False, None) == (backlog.is_bounded, backlog.is_dropping, backlog.room)
+    assert (False, None) == (backlog.is_dropping, backlog.room)
 
 
 def test_what_does_not_fit_is_refused_as_a_whole():

@@ -1,13 +1,35 @@
 """Stores of durable tasks whose clock is set by the tests."""
 
 import sys
+from contextlib import asynccontextmanager
 
 import pytest
 
+from ratelimited_executor._core.durable.tasks import NewTask
 from ratelimited_executor.durable import MemoryStore, PostgresStore, RedisStore, SQLiteStore
 from ratelimited_executor.stores.tasks.redis_layout import SCRIPTS
 
 KINDS = ["memory", "sqlite", *([] if sys.platform == "win32" else ["postgres", "redis"])]
+
+
+def task(id, **options) -> NewTask:
+    """Return a task of the function ``f``."""
+    return NewTask(id=str(id), name="f", **options)
+
+
+@asynccontextmanager
+async def opening(make, clock):
+    """Yield a function that makes stores and opens them, and close them all at the end."""
+    stores = []
+
+    async def call(*arguments, **options):
+        stores.append(make(*arguments, **options))
+        await stores[-1].open(clock)
+        return stores[-1]
+
+    yield call
+    for store in stores:
+        await store.aclose()
 
 
 class HandClock:

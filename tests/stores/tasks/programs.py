@@ -7,9 +7,10 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 
 from ratelimited_executor._core.durable.pauses import ENDED, Pause
-from ratelimited_executor._core.durable.table import REMEMBERED_US, TaskTable
+from ratelimited_executor._core.durable.table import TaskTable
 from ratelimited_executor._core.durable.tasks import (
     NO_KEY,
+    REMEMBERED_US,
     SIZE_MAX,
     Beat,
     Claim,

@@ -228,7 +228,7 @@ async def test_killed_in_the_middle_it_goes_on_where_a_beat_has_left_it(tmp_path
                 pass
         finally:
             first.kill()
-            first.communicate()
+            printed, _ = first.communicate()
         row = await ref.row()
         assert row.saved is not None
         [begun] = json.loads(row.saved)
@@ -238,7 +238,8 @@ async def test_killed_in_the_middle_it_goes_on_where_a_beat_has_left_it(tmp_path
         finally:
             second.kill()
             second.communicate()
-    assert 0 < begun <= 41
+    last = max([39, *map(int, printed.splitlines())])
+    assert 0 < begun <= last + 2  # the one after it may have been saved, and not printed
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="there is no server to start")

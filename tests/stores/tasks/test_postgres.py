@@ -24,7 +24,6 @@ from ratelimited_executor._core.durable.tasks import (
     DurableState,
     End,
     KeptTask,
-    NewTask,
     OnDuplicate,
     TaskOutcome,
     Turns,
@@ -35,29 +34,18 @@ from ratelimited_executor.stores.tasks import moves, postgres
 
 from tests.core.test_urls import PASSWORDS, holds
 
+from .conftest import opening, task
 from .postgres_server import END_CONNECTIONS
 
 
 REPLACED = UniqueKey("u", while_running=False, on_duplicate=OnDuplicate.REPLACE)
 
 
-def task(id, **options) -> NewTask:
-    return NewTask(id=str(id), name="f", **options)
-
-
 @pytest.fixture
 async def opened(database, clock):
     """Open stores on one database, and close them all at the end."""
-    stores = []
-
-    async def call():
-        stores.append(PostgresStore(database.url))
-        await stores[-1].open(clock)
-        return stores[-1]
-
-    yield call
-    for store in stores:
-        await store.aclose()
+    async with opening(lambda: PostgresStore(database.url), clock) as call:
+        yield call
 
 
 @pytest.mark.parametrize("error", [psycopg.OperationalError, asyncio.CancelledError])
@@ -372,8 +360,9 @@ async def test_ends_that_wait_for_a_lane_hold_up_no_other_runner(opened, databas
 
 
 @pytest.mark.parametrize("is_late", [True, False])
-async def test_lane_that_a_user_holds_holds_up_neither_beats_nor_claims(opened, database, is_late):
+async def test_lane_that_a_user_holds_holds_up_neither_beats_nor_claims(opened, database, monkeypatch, is_late):
     """Beats and claims skip what needs a lane that a user's transaction holds, and make up for it later."""
+    monkeypatch.setattr(postgres, "_LOCK_SECONDS", 60)
     store = await opened()
     database.stop_clock()
     await store.join("o", 60_000_000)
@@ -385,7 +374,7 @@ async def test_lane_that_a_user_holds_holds_up_neither_beats_nor_claims(opened, 
     async with await psycopg.AsyncConnection.connect(database.url) as connection:
         await connection.execute("select 1")
         await store.put([task("held", lane="l")], connection=connection)
-        async with asyncio.timeout(2):  # less than the store waits for a lock
+        async with asyncio.timeout(30):  # less than the store waits for a lock
             for second in range(6):
                 database.set_clock(10_000_000_000 + second * 1_000_000)
                 assert Beat((), 0) == await store.beat("o")

@@ -12,13 +12,14 @@ if sys.platform == "win32":
 import psycopg
 
 from ratelimited_executor import RateLimitedExecutor
-from ratelimited_executor._core.durable.tasks import Beat, Claim, DurableState, End, NewTask
+from ratelimited_executor._core.durable.tasks import Beat, Claim, DurableState, End
 from ratelimited_executor._core.durable.tasks import TaskOutcome as Ended
 from ratelimited_executor.durable import DurableTasks, PostgresStore
 from ratelimited_executor.exceptions import StoreUnavailableError
 from ratelimited_executor.stores.tasks import moves, postgres
 from tests.peers.proxy import Proxy
 
+from .conftest import task
 from .outages import RECOVERY_SECONDS, fault_of, faults
 from .postgres_server import END_CONNECTIONS, PostgresServer
 from .test_postgres import interrupted
@@ -49,10 +50,6 @@ async def store(clean, clock):
     await made.open(clock)
     yield made
     await made.aclose()
-
-
-def task(id, **options) -> NewTask:
-    return NewTask(id=str(id), name="f", **options)
 
 
 @pytest.mark.slow

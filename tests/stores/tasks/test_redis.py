@@ -37,20 +37,17 @@ from ratelimited_executor._core.durable.tasks import (
 from ratelimited_executor._runtime.time.clock import SystemClock
 from ratelimited_executor.durable import DurableTasks, RedisStore
 from ratelimited_executor.stores.tasks import redis as module
-from ratelimited_executor.stores.tasks.redis_layout import SCRIPTS, rank_of
+from ratelimited_executor.stores.tasks.redis_layout import SCRIPTS
 from tests.core.test_urls import PASSWORDS, holds
 from tests.peers.proxy import Proxy
 from tests.peers.servers import RedisServer
 
+from .conftest import opening, task
 from .programs import Program
 
 HOWTO = Path(__file__).parents[3] / "docs" / "howto" / "operate-durable-tasks.md"
 AOF = ["appendonly yes", "appendfsync always"]
 HOUR_US = 3_600_000_000
-
-
-def task(id, **options) -> NewTask:
-    return NewTask(id=str(id), name="f", **options)
 
 
 def done(tasks) -> list[TaskOutcome]:
@@ -60,16 +57,8 @@ def done(tasks) -> list[TaskOutcome]:
 @pytest.fixture
 async def opened(redis_server):
     """Open stores, by default on ``redis_server``, and close them all at the end."""
-    stores = []
-
-    async def call(target=None, **options):
-        stores.append(RedisStore(redis_server.url if target is None else target, **options))
-        await stores[-1].open(SystemClock())
-        return stores[-1]
-
-    yield call
-    for store in stores:
-        await store.aclose()
+    async with opening(lambda target=redis_server.url, **options: RedisStore(target, **options), SystemClock()) as call:
+        yield call
 
 
 @contextlib.contextmanager

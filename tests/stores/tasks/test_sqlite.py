@@ -32,26 +32,16 @@ from ratelimited_executor.exceptions import StoreUnavailableError
 from ratelimited_executor.stores import sqlite_file
 from ratelimited_executor.stores.tasks import moves, sqlite
 
+from .conftest import opening, task
+
 ROOT = Path(__file__).parents[3]
-
-
-def task(id, **options) -> NewTask:
-    return NewTask(id=str(id), name="f", **options)
 
 
 @pytest.fixture
 async def opened(tmp_path, clock):
     """Open stores on a file, and close them all at the end."""
-    stores = []
-
-    async def call(path=tmp_path / "tasks.db"):
-        stores.append(SQLiteStore(path))
-        await stores[-1].open(clock)
-        return stores[-1]
-
-    yield call
-    for store in stores:
-        await store.aclose()
+    async with opening(lambda path=tmp_path / "tasks.db": SQLiteStore(path), clock) as call:
+        yield call
 
 
 async def test_several_connections_share_a_file(opened):

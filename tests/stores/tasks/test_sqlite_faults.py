@@ -3,7 +3,6 @@
 import asyncio
 import os
 import random
-import shutil
 import signal
 import subprocess
 import sys
@@ -20,13 +19,11 @@ from ratelimited_executor.durable import DurableTasks, SQLiteStore
 from ratelimited_executor.exceptions import StoreUnavailableError
 from ratelimited_executor.stores import sqlite_file
 
+from .conftest import task
+
 ROOT = Path(__file__).parents[3]
 
 pytestmark = pytest.mark.real_time("a file's store has a thread")
-
-
-def task(id, **options) -> NewTask:
-    return NewTask(id=str(id), name="f", **options)
 
 
 class Limited(apsw.VFS):

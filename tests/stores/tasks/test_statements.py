@@ -1,6 +1,7 @@
 """Schema steps: a newer release changes the tables while processes of an older one run."""
 
 import sys
+from functools import partial
 
 import pytest
 
@@ -20,6 +21,8 @@ from ratelimited_executor._core.durable.tasks import (
 from ratelimited_executor.durable import PostgresStore, SQLiteStore
 from ratelimited_executor.stores.tasks import postgres, sqlite
 from ratelimited_executor.stores.tasks.statements import SchemaStep, lacking, read_schema
+
+from .conftest import opening
 
 MODULES = {"sqlite": sqlite, **({} if sys.platform == "win32" else {"postgres": postgres})}
 NEXT = sqlite._SCHEMA[-1].version + 1
@@ -41,16 +44,8 @@ def place(request, module, tmp_path):
 @pytest.fixture
 async def opened(module, place, clock):
     """Open stores, and close them all at the end."""
-    stores = []
-
-    async def call(**options):
-        stores.append((SQLiteStore if module is sqlite else PostgresStore)(place, **options))
-        await stores[-1].open(clock)
-        return stores[-1]
-
-    yield call
-    for store in stores:
-        await store.aclose()
+    async with opening(partial(SQLiteStore if module is sqlite else PostgresStore, place), clock) as call:
+        yield call
 
 
 def add_step(monkeypatch, module, *statements, least=1):
