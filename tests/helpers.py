@@ -3,7 +3,8 @@
 import asyncio
 import contextlib
 import os
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from fractions import Fraction
 from importlib.util import find_spec
 
@@ -88,6 +89,22 @@ async def turns(count=3) -> None:
     """Yield to the event loop a few times."""
     for _ in range(count):
         await asyncio.sleep(0)
+
+
+def until(condition: Callable[[], object], seconds: float = 60) -> None:
+    """Wait in this thread until a condition holds; raise :class:`AssertionError` if it does not within the time."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, f"not within {seconds} s"
+        time.sleep(0.005)
+
+
+async def until_async(condition: Callable[[], object], seconds: float = 60) -> None:
+    """Wait on the event loop until a condition holds, as :func:`until` does in a thread."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, f"not within {seconds} s"
+        await asyncio.sleep(0.005)
 
 
 class Flaky:
