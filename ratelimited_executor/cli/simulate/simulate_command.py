@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.markup import escape
 from rich.table import Table
+from rich.text import Text
 
 from ratelimited_executor._core.durations import format_duration
 from ratelimited_executor.cli.exits import CommandError, ExitStatus
@@ -22,6 +23,7 @@ from ratelimited_executor.cli.simulate.scenarios import describe_error, load_sce
 from ratelimited_executor.simulation import CRITERIA, RunResult, compare, simulate
 from ratelimited_executor.simulation.database import read_properties, run_files
 from ratelimited_executor.simulation.limits import NAME_BYTES_MAX
+from ratelimited_executor.simulation.report.units import delay_text, kept_text, objective_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -35,7 +37,6 @@ __all__ = ["SimulateOptions", "run_simulations", "stopping"]
 _PAGE = "report.html"
 _EXECUTOR_COUNT_MAX = 4  # with more executors, only the total is shown
 _KEY_LENGTH = 20  # of a key, as it is shown
-_SHOWN_SECONDS = 1e-4  # a shorter delay counts as none
 _DAY_SECONDS = 86_400.0
 
 
@@ -310,10 +311,9 @@ def _add_kind(table: Table, name: str, kind: JobSummary) -> None:
         key, worst = kind.longest_waiting_key
         table.add_row(f"of the key that waited longest, {escape(str(key)[:_KEY_LENGTH])}", _spans(worst))
     for each in kind.objectives:
-        kept = "kept" if each.is_kept else f"[red]missed in {each.missed} of {each.periods + each.undecided}[/]"
-        kept = kept if each.is_decided else "[yellow]not decided, as the run is too short[/]"
-        told = f"{each.percent:g} % within {format_duration(each.within)} in each {format_duration(each.each)}"
-        table.add_row(told, f"{kept}, at worst {_span(each.worst)}{'' if each.is_decided else ' so far'}")
+        style = "" if each.is_kept else "red" if each.is_decided else "yellow"
+        at_worst = f", at worst {delay_text(each.worst)}{'' if each.is_decided else ' so far'}"
+        table.add_row(objective_text(each), Text.assemble((kept_text(each), style), at_worst))
 
 
 def _comparison_table(comparison: Comparison, results: dict[str, RunResult]) -> Table:
@@ -339,7 +339,7 @@ def _comparison_table(comparison: Comparison, results: dict[str, RunResult]) -> 
 def _value_text(criterion: Criterion, value: float) -> str:
     if criterion.unit == "part":
         return f"{1 - value:.3f}"
-    return _span(value) if criterion.unit == "seconds" else f"{value:,.0f}"
+    return delay_text(value) if criterion.unit == "seconds" else f"{value:,.0f}"
 
 
 def _print_verdict(console: Console, comparison: Comparison) -> None:
@@ -354,8 +354,4 @@ def _print_verdict(console: Console, comparison: Comparison) -> None:
 def _spans(quantiles: Any) -> str:
     if not quantiles.count:
         return "none"
-    return ", ".join(map(_span, (quantiles.p50, quantiles.p99, quantiles.most)))
-
-
-def _span(seconds: float) -> str:
-    return format_duration(seconds) if seconds >= _SHOWN_SECONDS else "0"
+    return ", ".join(map(delay_text, (quantiles.p50, quantiles.p99, quantiles.most)))
