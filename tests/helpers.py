@@ -118,7 +118,7 @@ def run_python(program: str, *, warnings: str = "error") -> subprocess.Completed
         [sys.executable, "-W", warnings, "-c", textwrap.dedent(program)],
         capture_output=True,
         text=True,
-        timeout=25,
+        timeout=60,
         check=False,
     )
 

@@ -48,18 +48,18 @@ _BARE: Final = re.compile(r"[0-9]+(?:\.[0-9]+)?")
 _LIKE: Final = "a duration looks like 90, 10m or 1h30m"
 
 
-def parse_duration(text: str) -> float:
+def parse_duration(text: str, *, may_be_zero: bool = False) -> float:
     """Parse a duration into seconds; a bare number is seconds.
 
     Raises:
-        ValueError: if the text is not a duration, or is zero or infinite.
+        ValueError: if the text is not a duration, or is infinite, or is zero and may not be.
 
     >>> [parse_duration(text) for text in ("90", "10m", "1h30m", "250ms")]
     [90.0, 600.0, 5400.0, 0.25]
     """
     seconds = _read(text)
-    if seconds is None or not 0 < seconds < math.inf:
-        raise ValueError(f"{_LIKE} and is longer than 0, got {shown(text)}")
+    if seconds is None or seconds == math.inf or (seconds == 0 and not may_be_zero):
+        raise ValueError(f"{_LIKE}{'' if may_be_zero else ' and is longer than 0'}, got {shown(text)}")
     return seconds
 
 

@@ -26,10 +26,14 @@ def is_context(target: object) -> bool:
 
 
 @asynccontextmanager
-async def entered(target: Any) -> AsyncIterator[Callable[..., Any]]:
+async def entered(target: Any, *, what: str = "TARGET") -> AsyncIterator[Callable[..., Any]]:
     """Yield the callable: the value of a context manager, which is left at the end; any other target itself.
 
     A synchronous context manager is entered and left on the event loop, while no call runs.
+
+    Args:
+        target: the target.
+        what: the name of its argument on the command line, for errors.
 
     Raises:
         CommandError: if the set-up fails, or its value is not callable.
@@ -44,10 +48,10 @@ async def entered(target: Any) -> AsyncIterator[Callable[..., Any]]:
         is_async = hasattr(manager, "__aenter__")
         function = await stack.enter_async_context(manager) if is_async else stack.enter_context(manager)
     except (Exception, SystemExit) as error:
-        raise CommandError(f"the set-up of TARGET failed: {describe_error(error)}") from error
+        raise CommandError(f"the set-up of {what} failed: {describe_error(error)}") from error
     try:
         if not callable(function):
-            raise CommandError(f"TARGET must yield a function, got {type(function).__name__}")
+            raise CommandError(f"{what} must yield a function, got {type(function).__name__}")
         yield function
     finally:
         kind, failure, traceback = sys.exc_info()
@@ -55,7 +59,7 @@ async def entered(target: Any) -> AsyncIterator[Callable[..., Any]]:
             await stack.__aexit__(kind, failure, traceback)
         except (Exception, SystemExit) as error:
             if error is not failure:
-                raise TearDownError(f"the tear-down of TARGET failed: {describe_error(error)}") from error
+                raise TearDownError(f"the tear-down of {what} failed: {describe_error(error)}") from error
 
 
 def _is_manager(target: object) -> bool:

@@ -7,13 +7,22 @@ import signal
 from contextlib import contextmanager
 from enum import Enum
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, NoReturn, Self
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from types import FrameType
 
-__all__ = ["SIGNALS", "Signals", "Stop", "StopReason", "cancelled_by", "signals_held", "signals_ignored"]
+__all__ = [
+    "SIGNALS",
+    "Signals",
+    "Stop",
+    "StopReason",
+    "cancelled_by",
+    "signals_held",
+    "signals_ignored",
+    "termination_interrupts",
+]
 
 _HANGUP: Final = (signal.SIGHUP,) if hasattr(signal, "SIGHUP") else ()  # Windows has none
 SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, *_HANGUP)
@@ -43,6 +52,20 @@ def signals_ignored() -> None:
         signal.signal(number, signal.SIG_IGN)
     if hasattr(signal, "pthread_sigmask"):
         signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
+
+
+@contextmanager
+def termination_interrupts() -> Iterator[None]:
+    """Treat SIGTERM like Ctrl-C, so that a live view restores the terminal."""
+
+    def interrupt(_number: int, _frame: FrameType | None) -> NoReturn:
+        raise KeyboardInterrupt
+
+    former = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, former)
 
 
 class StopReason(Enum):

@@ -31,7 +31,6 @@ _FORMAT: Final = 1
 _SAMPLE_MAX: Final = 300  # characters of an error or of a response
 _KIND: Final = "ratelimited-executor bench"
 _HISTOGRAMS: Final = frozenset({"response_times", "service_times", "lateness"})
-_OLD_NAMES: Final = {"from_intended": "response_times", "from_actual": "service_times"}  # of the first releases' files
 _DERIVED: Final = ("error_share", "asked_rate", "answered_rate")  # written for other readers
 _MALFORMED: Final = (AttributeError, KeyError, TypeError, OverflowError)
 _TYPES: Final[dict[str, tuple[type, ...]]] = {  # by the annotation of a field, or of the values in it
@@ -238,7 +237,6 @@ class Figures:
             fields["timeline"] = [_made(SecondFigures, second) for second in fields["timeline"]]
             fields["classes"] = [ClassFigures.from_json(each) for each in fields.get("classes", ())]
             fields["statuses"] = {int(status): count for status, count in fields["statuses"].items()}
-            fields.setdefault("sent_count", fields["service_times"].count)  # of the first releases' files
             figures = _made(cls, fields)
         except _MALFORMED as error:
             raise ValueError(f"a field is missing or of another type: {error}") from error
@@ -386,7 +384,6 @@ def _histograms_in_steps(fields: dict[str, Any]) -> Generator[None, None, dict[s
 
 def _without_histograms(fields: dict[str, Any]) -> dict[str, Any]:
     """Undo :func:`_with_histograms`."""
-    fields = {_OLD_NAMES.get(name, name): value for name, value in fields.items()}
     return {
         name: Durations.from_json(value) if name in _HISTOGRAMS and value is not None else value
         for name, value in fields.items()

@@ -75,7 +75,6 @@ class Found:
         held_votes: (trials of ``held`` that held, all trials of it).
         failed: the lowest rate above ``held`` that did not hold; None if none was found.
         failed_votes: (trials of ``failed`` that did not hold, all trials of it).
-        trial_count: the number of trials.
         above: the highest rate up to which every trial held; None if the lowest did not. The limit is above it.
         below: the lowest rate from which on no trial held; None if the highest did. The limit is below it.
         reason: the reason for an early end; None if the search was completed.
@@ -85,7 +84,6 @@ class Found:
     held_votes: tuple[int, int]
     failed: float | None
     failed_votes: tuple[int, int]
-    trial_count: int
     above: float | None = None
     below: float | None = None
     reason: str | None = None
@@ -176,7 +174,6 @@ def _found(trials: Sequence[Trial], held: float | None, failed: float | None, re
         held_votes=(sum(each.has_held for each in of_held), len(of_held)),
         failed=failed,
         failed_votes=(sum(not each.has_held for each in of_failed), len(of_failed)),
-        trial_count=len(trials),
         above=_end_of_run(sorted(votes), lambda rate: all(each.has_held for each in votes[rate])),
         below=_end_of_run(sorted(votes, reverse=True), lambda rate: not any(each.has_held for each in votes[rate])),
         reason=reason,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Coroutine
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 from ratelimited_executor._kernel.choice import two_bodies, used_there
 from ratelimited_executor._kernel.records import Record
@@ -15,31 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator
     from contextvars import Context
 
-    from ratelimited_executor.testing.clock import VirtualClock
-
-
 __all__ = ["Lasting", "LastingCoroutines"]
-
-
-class LastingLoop(Protocol):
-    """The parts of a simulation's loop that these jobs use."""
-
-    @property
-    def clock(self) -> VirtualClock:
-        """The clock of the loop."""
-        ...
-
-    def time(self) -> float:
-        """Return the loop's time."""
-        ...
-
-    def push(self, when: float, call: Callable[[Any], object], argument: Any) -> None:
-        """Call ``call(argument)`` at a time."""
-        ...
-
-    def note_stale(self) -> None:
-        """Record that a timer is stale: nothing is left to do when it fires."""
-        ...
 
 
 @used_there
@@ -176,7 +152,7 @@ class LastingCoroutines(Coroutines):
 
     __slots__ = ()
 
-    loop: Any  # a LastingLoop, and an event loop
+    loop: Any  # the event loop of a simulation
     running: dict[int, Any]
 
     @two_bodies

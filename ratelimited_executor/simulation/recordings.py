@@ -290,7 +290,7 @@ def read_results(path: str | PathLike[str]) -> Recording:
                 row = json.loads(line)
                 moment = datetime.fromisoformat(row["started"]).timestamp() - float(row["lateness"])
                 took = float(row["duration"])
-            except (AttributeError, KeyError, OverflowError, TypeError, ValueError):
+            except (AttributeError, KeyError, OverflowError, RecursionError, TypeError, ValueError):
                 tally.skip(number, line)
                 continue
             moments.append(moment)

@@ -166,7 +166,6 @@ class Simulation:
         self._on_source: Callable[[ArrivalSource], None] | None = None
         self._interval = seconds_of("interval", interval)
         self._manager = ExecutorManager(interval=interval)
-        self._managers = [self._manager]
         self._error: BaseException | None = None
         self._warning_count = 0
         self.notes: list[str] = []  # what whoever reads the figures must know
@@ -216,7 +215,6 @@ class Simulation:
         executors = []
         for rank in range(count):
             manager = ExecutorManager(interval=self._interval, peers=StaticPeers(count, rank))
-            self._managers.append(manager)
             with contextlib.suppress(StopIteration):
                 manager.start().send(None)  # runs to its end at once: it never waits
             executors.append(self._measure(manager.executor(f"{name}/{rank}", **options), options, price, count))

@@ -178,8 +178,8 @@ def test_interrupted_run_tears_down(there: Place, signal_count: int) -> None:
         for number in range(signal_count):
             process.send_signal(signal.SIGINT)
             if number < signal_count - 1:
-                while "interrupted" not in process.stderr.readline():
-                    pass
+                while "interrupted" not in (line := process.stderr.readline()):
+                    assert line, "the process has ended"
         _, errors = process.communicate(timeout=60)
 
     assert 130 == process.returncode, errors

@@ -105,15 +105,6 @@ def test_measurement_survives_json(figures) -> None:
     assert pytest.approx(0.3, rel=1e-2) == json.loads(text)["figures"]["response_times"]["p99"]
 
 
-def test_measurement_with_the_old_names_of_times_is_read() -> None:
-    """A file that says ``from_intended`` and ``from_actual`` is read as what it means."""
-    written = json.dumps(measurement_of(figures_of_classes(a=[0.1, 0.2], b=[0.3])).to_json())
-    old = written.replace('"response_times"', '"from_intended"').replace('"service_times"', '"from_actual"')
-    old = old.replace('"sent_count": 3, ', "")
-    assert old != written
-    assert json.loads(written) == Measurement.from_json(json.loads(old)).to_json()
-
-
 @pytest.mark.parametrize(
     ("value", "reason"),
     [

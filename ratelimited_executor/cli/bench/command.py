@@ -287,7 +287,8 @@ class _Bench:
             raise CommandError("--scenario needs a URL as TARGET: that of the service, such as http://localhost:8000/")
         async with AsyncExitStack() as stack:
             with cancelled_by(self.stop):
-                behaviour = await stack.enter_async_context(entered(load_object(scenario, what="--scenario")))
+                loaded = load_object(scenario, what="--scenario")
+                behaviour = await stack.enter_async_context(entered(loaded, what="--scenario"))
             if not inspect.iscoroutinefunction(behaviour):
                 raise CommandError(f"--scenario {scenario}: it must be an async function that takes a client")
             load = UserLoad(
@@ -638,7 +639,7 @@ def _read_measurement(path: str) -> Measurement:
         raise CommandError(f"bench: {error}") from error
     except OSError as error:
         raise CommandError(f"{path} cannot be read: {error.strerror or error}") from error
-    except (UnicodeDecodeError, json.JSONDecodeError) as error:
+    except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
         raise CommandError(f"{path} is not a file written by bench --json: {error}") from error
     except ValueError as error:
         raise CommandError(f"{path}: {error}") from error

@@ -223,6 +223,10 @@ def settings_of_users(options: BenchOptions) -> dict[str, str]:
         "--connections": options.connections,
         "--peers": options.peers,
         "--processes": options.processes > 1,
+        "--group": options.group,
+        "--expect": options.expect,
+        "--arrivals": options.arrivals != "regular",
+        "--seed": options.seed,
     }
     for name, value in beside.items():
         if value:

@@ -1,6 +1,6 @@
 """The rendezvous of participants of one load, in Redis.
 
-They agree on a beginning, and stay in contact to exchange their figures (``bench_contact``). Redis does not hand out
+They agree on a beginning, and stay in contact to exchange their figures (``contact``). Redis does not hand out
 requests. Each participant computes the whole load, and sends every n-th request of it from a common beginning. So Redis
 has little to do meanwhile and may even be down: only the exchange at the end needs it again.
 

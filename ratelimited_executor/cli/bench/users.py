@@ -16,6 +16,7 @@ from __future__ import annotations
 import asyncio
 import re
 import time
+from collections import Counter
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import aiohttp
@@ -91,18 +92,16 @@ class UserLoad:
         self._base_url, self._timeout, self._headers = base_url, timeout, headers
         self._origin = URL(base_url).origin()
         self._total = warm_up + seconds
-        self._classes: dict[str, list[Phase]] = {}
-        self._turns: list[int] = []  # requests of each class
-        self.recorder = LoadRecorder(Schedule(classes={"": self._phases_of(0)}))
+        self._turns: dict[str, int] = {}  # requests of each class, those of the warm-up too
+        self.recorder = LoadRecorder(Schedule(classes={"": self._phases(0.0)}))
         self._begin = 0.0
         self._in_flight = 0
         self._count = 0
         self._lateness = 0.0  # of the event loop, a moment ago
         self.has_stuck_users = False
 
-    def _phases_of(self, count: int) -> list[Phase]:
-        seconds = self._total - self._warm_up
-        measured = Phase(first=count / seconds, last=count / seconds, seconds=seconds)
+    def _phases(self, rate: float) -> list[Phase]:
+        measured = Phase(first=rate, last=rate, seconds=self._total - self._warm_up)
         if not self._warm_up:
             return [measured]
         return [Phase(first=0, last=0, seconds=self._warm_up, is_measured=False), measured]
@@ -151,16 +150,17 @@ class UserLoad:
             self._lateness = max(0.0, self.now() - due)
 
     def _figures(self, seconds: float, meter: CpuMeter) -> Figures:
-        for index, name in enumerate(list(self._classes)):
-            self._classes[name] = self._phases_of(self._turns[index])
-        if self._classes:
-            self.recorder.classify(Schedule(classes=self._classes))
+        if self._turns:
+            counts = Counter(self.recorder.columns(0, self.recorder.ended_count).classes)
+            rates = [counts[index] / seconds if seconds else 0.0 for index in range(len(self._turns))]
+            classes = {name: self._phases(rate) for name, rate in zip(self._turns, rates, strict=True)}
+            self.recorder.classify(Schedule(classes=classes))
         shares = meter.shares(max(self.now(), _SHARE_SECONDS_MIN))
         return self.recorder.figures(seconds=seconds, full_seconds=0.0, **shares)
 
     def class_names(self) -> Sequence[str]:
         """Return the names of the steps by their indexes, as far as there were any."""
-        return list(self._classes)
+        return list(self._turns)
 
     def live(self) -> Live:
         """Return a snapshot of the load."""
@@ -214,20 +214,13 @@ class UserLoad:
 
     def arrival(self, name: str) -> Arrival:
         """Return a request that begins now."""
-        index = self._index_of(name)
-        turn, due = self._turns[index], self.now()
-        self._turns[index] += 1
+        if name not in self._turns and len(self._turns) >= _NAMES_MAX:
+            name = _OTHER
+        turn, due = self._turns.setdefault(name, 0), self.now()
+        index = list(self._turns).index(name)
+        self._turns[name] += 1
         self._count += 1
         return Arrival(self._count - 1, due, 1 if self._warm_up and due >= self._warm_up else 0, index, turn)
-
-    def _index_of(self, name: str) -> int:
-        if name not in self._classes:
-            if len(self._classes) >= _NAMES_MAX:
-                name = _OTHER
-            if name not in self._classes:
-                self._classes[name] = []
-                self._turns.append(0)
-        return list(self._classes).index(name)
 
     def record(self, ended: Ended) -> None:
         """Record a request that has ended."""

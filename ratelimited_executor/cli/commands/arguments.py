@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import math
-import re
 import sys
 from contextlib import contextmanager
 from datetime import datetime
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import click
 
@@ -24,7 +23,6 @@ __all__ = ["Duration", "Moment", "RateText", "errors_as_usage", "loop_factory", 
 
 S = TypeVar("S")
 T = TypeVar("T")
-_ZERO: Final = re.compile(r"0+(\.0*)?(ms|s|m|h|d)?")
 
 
 class Duration(click.ParamType[float]):
@@ -37,10 +35,8 @@ class Duration(click.ParamType[float]):
 
     def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> float:
         """Return the seconds."""
-        if self._may_be_zero and _ZERO.fullmatch(str(value)):
-            return 0.0
         try:
-            seconds = value if isinstance(value, float) else parse_duration(str(value))
+            seconds = value if isinstance(value, float) else parse_duration(str(value), may_be_zero=self._may_be_zero)
         except ValueError as error:
             self.fail(str(error), param, ctx)
         if not self._least <= seconds <= self._most:

@@ -122,7 +122,7 @@ def _arguments(_: click.Context, __: click.Parameter, text: str | None) -> tuple
         return None
     try:
         value = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise click.BadParameter(f"must be JSON, got {shown(text)}: {error}") from error
     if not isinstance(value, (list, dict)):
         raise click.BadParameter(f"must be a list or an object, got {shown(text)}")

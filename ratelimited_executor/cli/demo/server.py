@@ -72,9 +72,7 @@ async def _receive(request: web.Request) -> web.Response:
 
 
 async def _seconds(request: web.Request) -> web.Response:
-    half = _half(request)
-    now = time.monotonic()
-    return web.json_response({"elapsed": now - half.begin, "seconds": half.seconds(now)})
+    return web.json_response({"seconds": _half(request).seconds(time.monotonic())})
 
 
 async def _arrivals(request: web.Request) -> web.Response:

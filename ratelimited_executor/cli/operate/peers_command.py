@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import signal
 import sys
 import time
-from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+from typing import TYPE_CHECKING, Any, Final
 
 from rich.live import Live
 
@@ -15,12 +13,12 @@ from ratelimited_executor.cli.exits import CommandError, ExitStatus
 from ratelimited_executor.cli.operate.peers_view import Picture, draw, to_json
 from ratelimited_executor.cli.operate.redis_reader import GARBLED, SCAN_COUNT, RedisReader, RedisReadError
 from ratelimited_executor.cli.screen import console_of, print_line
+from ratelimited_executor.cli.stopping import termination_interrupts
 from ratelimited_executor.peers.redis.ticket_inspection import limits_of, names_of, pattern_of
 from ratelimited_executor.peers.redis.ticket_script import ticket_keys_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-    from types import FrameType
+    from collections.abc import Callable, Sequence
 
     from rich.console import Console
 
@@ -80,7 +78,7 @@ def show_peers(
 
 def _watch(console: Console, reader: GroupReader, picture: Picture, wait: Callable[[], None]) -> None:
     """Show the group until interrupted; while Redis does not respond, the last picture stays."""
-    with _termination_interrupts(), Live(draw(picture), console=console, auto_refresh=False) as live:
+    with termination_interrupts(), Live(draw(picture), console=console, auto_refresh=False) as live:
         live.refresh()
         while True:
             wait()
@@ -90,20 +88,6 @@ def _watch(console: Console, reader: GroupReader, picture: Picture, wait: Callab
             except RedisReadError as failure:
                 error = str(failure)
             live.update(draw(picture, error), refresh=True)
-
-
-@contextmanager
-def _termination_interrupts() -> Iterator[None]:
-    """Treat SIGTERM like Ctrl-C, so that the terminal is restored."""
-
-    def interrupt(_number: int, _frame: FrameType | None) -> NoReturn:
-        raise KeyboardInterrupt
-
-    former = signal.signal(signal.SIGTERM, interrupt)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, former)
 
 
 class GroupReader(RedisReader):

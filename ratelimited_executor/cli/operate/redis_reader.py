@@ -125,14 +125,6 @@ class RedisReader:
         other._group = group  # noqa: SLF001  # a copy of itself
         return other
 
-    def groups(self) -> list[str]:
-        """Find all groups of the prefix.
-
-        Raises:
-            RedisReadError: if Redis cannot be read.
-        """
-        return list(self.limit_names())
-
     def limit_names(self) -> dict[str, list[str]]:
         """Find the names of the limits of all groups of the prefix, in one scan of all keys.
 
@@ -151,7 +143,7 @@ class RedisReader:
         Raises:
             RedisReadError: if Redis cannot be read.
         """
-        groups = self.groups()
+        groups = list(self.limit_names())
         named = ", ".join(map(visible, groups[:_GROUPS_NAMED_MAX])) + (
             ", ..." if len(groups) > _GROUPS_NAMED_MAX else ""
         )

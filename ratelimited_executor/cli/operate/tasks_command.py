@@ -23,6 +23,7 @@ from ratelimited_executor._runtime.time.clock import SystemClock
 from ratelimited_executor.cli.exits import CommandError, ExitStatus
 from ratelimited_executor.cli.operate.tasks_view import StorePicture, draw_tasks, tasks_fields
 from ratelimited_executor.cli.screen import console_of, print_line
+from ratelimited_executor.cli.stopping import termination_interrupts
 from ratelimited_executor.durable import DurableTasks, PostgresStore, RedisStore, SQLiteStore
 from ratelimited_executor.exceptions import StoreUnavailableError
 from ratelimited_executor.stores.tasks import postgres, sqlite
@@ -141,18 +142,24 @@ class TasksOptions:
 
 def _key_of(text: str | None) -> str | int | None:
     """Read a key: a number or a text as JSON writes it, or a text as it is."""
-    with contextlib.suppress(ValueError):
+    with contextlib.suppress(ValueError, RecursionError):
         if text is not None and isinstance(value := json.loads(text), (str, int)) and not isinstance(value, bool):
             return value
     return text
 
 
-def show_tasks(options: TasksOptions, *, console: Console | None = None) -> ExitStatus:
+def show_tasks(
+    options: TasksOptions,
+    *,
+    console: Console | None = None,
+    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+) -> ExitStatus:
     """Carry out the requested changes, and show the store afterwards.
 
     Args:
         options: the command line.
         console: the output; standard output by default.
+        sleep: waits for a number of seconds.
 
     Returns:
         DONE if the changes were made. FAILED if a named task, repetition or pause does not exist, or a task is not a dead letter
@@ -166,7 +173,7 @@ def show_tasks(options: TasksOptions, *, console: Console | None = None) -> Exit
         if options.as_sql:
             print_line(console_of(console), asyncio.run(_migration_of(options)))
             return ExitStatus.DONE
-        return asyncio.run(_show(_store_of(options), options, console_of(console)))
+        return asyncio.run(_show(_store_of(options), options, console_of(console), sleep))
     except (StoreUnavailableError, ModuleNotFoundError) as error:
         raise CommandError(visible(str(error))) from error
 
@@ -203,7 +210,9 @@ async def _migration_of(options: TasksOptions) -> str:
     return text.rstrip() or "-- nothing is missing"
 
 
-async def _show(store: TaskStore, options: TasksOptions, console: Console) -> ExitStatus:
+async def _show(
+    store: TaskStore, options: TasksOptions, console: Console, sleep: Callable[[float], Awaitable[None]]
+) -> ExitStatus:
     await open_store(store, SystemClock(), options.wait or 0.0)
     try:
         is_done, repairs = await _change(store, options)
@@ -211,7 +220,7 @@ async def _show(store: TaskStore, options: TasksOptions, console: Console) -> Ex
         if options.as_json:
             print_line(console, json.dumps({**tasks_fields(picture), **repairs}))
         elif options.is_watched and console.is_terminal:
-            await _watch(store, options, console)
+            await _watch(console, picture, lambda: _read(store, options), sleep)
         else:
             console.print(draw_tasks(picture, time.time()))
     finally:
@@ -365,10 +374,20 @@ async def _read(store: TaskStore, options: TasksOptions) -> StorePicture:
     )
 
 
-async def _watch(store: TaskStore, options: TasksOptions, console: Console) -> None:
-    """Show the store until interrupted."""
-    with Live(console=console, auto_refresh=False) as live:
+async def _watch(
+    console: Console,
+    picture: StorePicture,
+    read: Callable[[], Awaitable[StorePicture]],
+    sleep: Callable[[float], Awaitable[None]],
+) -> None:
+    """Show a store until interrupted; while it is not available, the last picture stays."""
+    with termination_interrupts(), Live(console=console, auto_refresh=False) as live:
+        error = None
         while True:
-            picture = await _read(store, options)
-            live.update(draw_tasks(picture, time.time()), refresh=True)
-            await asyncio.sleep(1)
+            live.update(draw_tasks(picture, time.time(), error), refresh=True)
+            await sleep(1)
+            error = None
+            try:
+                picture = await read()
+            except StoreUnavailableError as failure:
+                error = str(failure)

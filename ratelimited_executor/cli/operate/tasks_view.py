@@ -65,8 +65,8 @@ class StorePicture:
     ended: Sequence[EndedRow] = ()
 
 
-def draw_tasks(picture: StorePicture, now: float) -> Group:
-    """Return a picture of a store as tables, at a time in epoch seconds."""
+def draw_tasks(picture: StorePicture, now: float, error: str | None = None) -> Group:
+    """Return a picture as tables, at a time in epoch seconds, followed by the error that prevented a newer one."""
     table = Table(box=None, pad_edge=False)
     table.add_column("state")
     table.add_column("tasks", justify="right")
@@ -102,6 +102,8 @@ def draw_tasks(picture: StorePicture, now: float) -> Group:
         parts += [Text(), _ended(picture.ended, now)]
     if picture.rows:
         parts += _tasks(picture.rows, now)
+    if error is not None:
+        parts += [Text(), Text(visible(error), style="red")]
     return Group(*parts)
 
 

@@ -113,8 +113,9 @@ class ProgressView(Protocol):
 class PlainLines:
     """Prints one line every few seconds, for logs and pipes."""
 
-    def __init__(self, console: Console, *, every_s: float = LINE_EVERY_S) -> None:
-        self.every_s = every_s
+    every_s = LINE_EVERY_S
+
+    def __init__(self, console: Console) -> None:
         self._console = console
 
     def show(self, snapshot: Snapshot) -> None:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import os
-import re
 import signal
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -13,15 +12,18 @@ from typing import TYPE_CHECKING, Any
 
 from rich.markup import escape
 from rich.table import Table
+from rich.text import Text
 
 from ratelimited_executor._core.durations import format_duration
 from ratelimited_executor.cli.exits import CommandError, ExitStatus
 from ratelimited_executor.cli.screen import console_of, print_line
+from ratelimited_executor.cli.simulate.folders import file_name, prepare, removing_empty
 from ratelimited_executor.cli.simulate.progress import describe_run, show_runs
 from ratelimited_executor.cli.simulate.scenarios import describe_error, load_scenarios
 from ratelimited_executor.simulation import CRITERIA, RunResult, compare, simulate
 from ratelimited_executor.simulation.database import read_properties, run_files
 from ratelimited_executor.simulation.limits import NAME_BYTES_MAX
+from ratelimited_executor.simulation.report.units import delay_text, kept_text, objective_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -30,12 +32,11 @@ if TYPE_CHECKING:
 
     from ratelimited_executor.simulation import Comparison, Criterion, JobSummary, RunProgress, Scenario
 
-__all__ = ["SimulateOptions", "file_name", "run_simulations", "stopping"]
+__all__ = ["SimulateOptions", "run_simulations", "stopping"]
 
 _PAGE = "report.html"
 _EXECUTOR_COUNT_MAX = 4  # with more executors, only the total is shown
 _KEY_LENGTH = 20  # of a key, as it is shown
-_SHOWN_SECONDS = 1e-4  # a shorter delay counts as none
 _DAY_SECONDS = 86_400.0
 
 
@@ -72,8 +73,6 @@ def run_simulations(options: SimulateOptions, *, console: Console | None = None)
         CommandError: for an error that the user can correct.
     """
     console = console_of(console)
-    if options.resume and options.force:
-        raise CommandError("--resume continues an existing run, and --force removes it: give only one of them")
     scenarios = load_scenarios(options.scenarios, options.settings)
     if options.is_comparison and len(scenarios) < 2:
         raise CommandError("--compare needs at least two scenarios")
@@ -93,7 +92,8 @@ def run_simulations(options: SimulateOptions, *, console: Console | None = None)
         raise CommandError("two scenarios would have the same file: give one of them another name")
     results: dict[str, RunResult] = {}
     with removing_empty(directory):
-        _prepare(directory, list(files.values()), options)
+        pages = [directory / _PAGE] if options.report else []
+        prepare(directory, [*files.values()], pages, what="run", resume=options.resume, force=options.force)
         for scenario in scenarios:
             with _set_aside(files[scenario.name], is_wanted=options.force):
                 results[scenario.name] = _run(
@@ -171,51 +171,9 @@ def stopping() -> Iterator[Callable[[], bool]]:
 # Files.
 
 
-def file_name(name: str) -> str:
-    """Return a file name that is valid on all systems."""
-    return re.sub(r"[^\w.,=\[\] -]", "_", name)
-
-
 def _is_through(file: Path, days: float) -> bool:
     """True if a run is finished."""
     return float(read_properties(file).get("reached", 0.0)) >= days * _DAY_SECONDS
-
-
-def _prepare(directory: Path, files: Sequence[Path], options: SimulateOptions) -> None:
-    """Create the directory, and check the files already in it."""
-    if directory.exists() and not directory.is_dir():
-        raise CommandError(f"--output must be a directory, {directory} is a file")
-    runs = [file for file in files if file.exists()]
-    page = directory / _PAGE
-    there = [*runs, page] if options.report and page.exists() else runs
-    if there and not (options.force or options.resume):
-        raise CommandError(
-            f"{there[0]} already exists: --resume continues it, --force starts again, --output DIR writes elsewhere"
-        )
-    if options.resume and not runs:
-        raise CommandError(f"there is nothing to resume in {directory}")
-    make_directory(directory)
-
-
-def make_directory(directory: Path) -> None:
-    """Create the directory of the results."""
-    try:
-        directory.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise CommandError(f"--output: {error}") from error
-
-
-@contextmanager
-def removing_empty(directory: Path) -> Iterator[None]:
-    """Remove a directory, and those above it, if they were created here, and an error has left them empty."""
-    created = [each for each in (directory, *directory.parents) if not each.exists()]
-    try:
-        yield
-    except BaseException:
-        with suppress(OSError):  # it is not empty
-            for each in created:
-                each.rmdir()
-        raise
 
 
 @contextmanager
@@ -353,10 +311,9 @@ def _add_kind(table: Table, name: str, kind: JobSummary) -> None:
         key, worst = kind.longest_waiting_key
         table.add_row(f"of the key that waited longest, {escape(str(key)[:_KEY_LENGTH])}", _spans(worst))
     for each in kind.objectives:
-        kept = "kept" if each.is_kept else f"[red]missed in {each.missed} of {each.periods + each.undecided}[/]"
-        kept = kept if each.is_decided else "[yellow]not decided, as the run is too short[/]"
-        told = f"{each.percent:g} % within {format_duration(each.within)} in each {format_duration(each.each)}"
-        table.add_row(told, f"{kept}, at worst {_span(each.worst)}{'' if each.is_decided else ' so far'}")
+        style = "" if each.is_kept else "red" if each.is_decided else "yellow"
+        at_worst = f", at worst {delay_text(each.worst)}{'' if each.is_decided else ' so far'}"
+        table.add_row(objective_text(each), Text.assemble((kept_text(each), style), at_worst))
 
 
 def _comparison_table(comparison: Comparison, results: dict[str, RunResult]) -> Table:
@@ -382,7 +339,7 @@ def _comparison_table(comparison: Comparison, results: dict[str, RunResult]) -> 
 def _value_text(criterion: Criterion, value: float) -> str:
     if criterion.unit == "part":
         return f"{1 - value:.3f}"
-    return _span(value) if criterion.unit == "seconds" else f"{value:,.0f}"
+    return delay_text(value) if criterion.unit == "seconds" else f"{value:,.0f}"
 
 
 def _print_verdict(console: Console, comparison: Comparison) -> None:
@@ -397,8 +354,4 @@ def _print_verdict(console: Console, comparison: Comparison) -> None:
 def _spans(quantiles: Any) -> str:
     if not quantiles.count:
         return "none"
-    return ", ".join(map(_span, (quantiles.p50, quantiles.p99, quantiles.most)))
-
-
-def _span(seconds: float) -> str:
-    return format_duration(seconds) if seconds >= _SHOWN_SECONDS else "0"
+    return ", ".join(map(delay_text, (quantiles.p50, quantiles.p99, quantiles.most)))

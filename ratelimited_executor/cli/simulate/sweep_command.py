@@ -18,9 +18,10 @@ from rich.text import Text
 
 from ratelimited_executor.cli.exits import CommandError, ExitStatus
 from ratelimited_executor.cli.screen import console_of, print_line
+from ratelimited_executor.cli.simulate.folders import file_name, prepare, removing_empty
 from ratelimited_executor.cli.simulate.progress import show_runs
 from ratelimited_executor.cli.simulate.scenarios import describe_error, load_scenario
-from ratelimited_executor.cli.simulate.simulate_command import file_name, make_directory, removing_empty, stopping
+from ratelimited_executor.cli.simulate.simulate_command import stopping
 from ratelimited_executor.simulation.report.sweep_page import answer_of, write_sweep_page
 from ratelimited_executor.simulation.report.sweep_table import KEPT, columns_of
 from ratelimited_executor.simulation.sweeps import RUNS_MAX, Sweep, sweep
@@ -76,24 +77,26 @@ def run_sweep(options: SweepOptions, *, console: Console | None = None) -> ExitS
         CommandError: for an error that the user can correct.
     """
     console = console_of(console)
-    if options.resume and options.force:
-        raise CommandError("--resume continues an existing sweep, and --force removes it: give only one of them")
     grid, given = grid_of(options.settings), grid_of(options.given, "--given")
     make = partial(_make, options.scenario)
     make(**{name: values[0] for name, values in {**grid, **given}.items()})  # what is wrong here is bad usage
     directory = options.output or Path(f"sweep-{file_name(Path(options.scenario.partition(':')[0]).stem)}")
+    runs, table, page = (directory / name for name in ("runs.jsonl", "sweep.csv", "sweep.html"))
     with removing_empty(directory):
-        found, results = _swept(make, grid, given, directory, options, console)
+        prepare(directory, [runs], [table, page], what="sweep", resume=options.resume, force=options.force)
+        found = _swept(make, grid, given, runs, options, console)
     _print(console, found)
     wanted = options.precision or math.inf
     vague = [each for each in found.configurations if each.estimate(found.figure).relative > wanted]
     if vague and found.is_complete:
         told = f"{len(vague)} configurations are less precise than {wanted:.0%} after {options.seeds} runs"
         print_line(console, f"{told}: give more --seeds.")
-    _write_csv(found, directory / "sweep.csv")
-    page = directory / "sweep.html"
-    write_sweep_page(found, page)
-    print_line(console, f"Page: {page}; figures of all configurations: {directory / 'sweep.csv'}; runs: {results}")
+    try:
+        _write_csv(found, table)
+        write_sweep_page(found, page)
+    except OSError as error:
+        raise CommandError(f"the results cannot be written: {error}; all runs are in {runs}") from error
+    print_line(console, f"Page: {page}; figures of all configurations: {table}; runs: {runs}")
     if not found.is_complete:
         print_line(console, "Stopped. The same command with --resume goes on.")
         return ExitStatus.INTERRUPTED
@@ -104,12 +107,16 @@ def _swept(
     make: Callable[..., Scenario],
     grid: dict[str, list[str]],
     given: dict[str, list[str]],
-    directory: Path,
+    runs: Path,
     options: SweepOptions,
     console: Console,
-) -> tuple[Sweep, Path]:
-    """Run the sweep; return it, and the file of its runs."""
-    results = _prepare(directory, options)
+) -> Sweep:
+    """Run the sweep, and keep each run in a file."""
+    if options.force:
+        try:
+            runs.unlink(missing_ok=True)
+        except OSError as error:
+            raise CommandError(f"--output: {error}") from error
     with stopping() as is_stopped, show_runs(console, "runs", is_quiet=options.quiet) as show:
 
         def on_run(done: int, total: int, run: SweepRun) -> None:
@@ -117,7 +124,7 @@ def _swept(
             show(done, total, f"{done:,} of {total:,}, the last with {settings}")
 
         try:
-            found = sweep(
+            return sweep(
                 make,
                 grid,
                 given=given,
@@ -130,7 +137,7 @@ def _swept(
                 figure=options.figure,
                 processes=options.jobs,
                 shortcut=options.shortcut,
-                results=results,
+                results=runs,
                 on_run=on_run,
                 should_stop=is_stopped,
             )
@@ -139,7 +146,6 @@ def _swept(
         except (Exception, SystemExit) as error:  # the scenario's own code runs there, and may raise anything
             where = "".join(f" ({note})" for note in getattr(error, "__notes__", ()))
             raise CommandError(f"{describe_error(error)}{where}") from error
-    return found, results
 
 
 def grid_of(settings: tuple[str, ...], option: str = "--set") -> dict[str, list[str]]:
@@ -195,24 +201,6 @@ def values_of(name: str, text: str, option: str = "--set") -> list[str]:
 def _make(text: str, /, **settings: str) -> Scenario:
     """Return a scenario; a function of a module, so that other processes can call it."""
     return load_scenario(text, [f"{name}={value}" for name, value in settings.items()])
-
-
-def _prepare(directory: Path, options: SweepOptions) -> Path:
-    """Create the directory; return the file of runs."""
-    results = directory / "runs.jsonl"
-    if results.exists() and not (options.force or options.resume):
-        raise CommandError(
-            f"{results} already exists: --resume continues it, --force starts again, --output DIR writes elsewhere"
-        )
-    if options.resume and not results.exists():
-        raise CommandError(f"there is nothing to resume in {directory}")
-    make_directory(directory)
-    if options.force:
-        try:
-            results.unlink(missing_ok=True)
-        except OSError as error:
-            raise CommandError(f"--output: {error}") from error
-    return results
 
 
 # Tables.

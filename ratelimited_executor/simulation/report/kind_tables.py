@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
-from ratelimited_executor._core.durations import format_duration
 from ratelimited_executor.simulation.report.document import section, table
-from ratelimited_executor.simulation.report.units import number
+from ratelimited_executor.simulation.report.units import delay_text, kept_text, number, objective_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ratelimited_executor.simulation.report.kinds import StoredObjective
     from ratelimited_executor.simulation.report.reading import StoredRun
+    from ratelimited_executor.simulation.summary import ObjectiveSummary
 
-__all__ = ["delay_text", "kinds_section"]
-
-_NONE: Final = "\N{EN DASH}"
-_SHOWN_SECONDS: Final = 1e-4  # a shorter delay counts as none
+__all__ = ["kinds_section"]
 
 
 def kinds_section(runs: Sequence[StoredRun]) -> str:
@@ -32,7 +28,7 @@ def kinds_section(runs: Sequence[StoredRun]) -> str:
         for name, kind in kinds
         for heading, found in kind.waits
     ]
-    kept = [[name, *_cells(each)] for name, kind in kinds for each in kind.objectives]
+    kept = [[name, *_objective(each)] for name, kind in kinds for each in kind.objectives]
     costs = [row for run in runs for row in _costs(run, f"{run.label}: " if several else "")]
     body = ""
     for headings, rows, caption in (
@@ -49,12 +45,9 @@ def kinds_section(runs: Sequence[StoredRun]) -> str:
     return section("kinds", "Waits, objectives and cost", body)
 
 
-def _cells(each: StoredObjective) -> list[str]:
-    objective = f"{each.percent:g} % within {format_duration(each.within)} in each {format_duration(each.each)}"
-    kept = f"missed in {each.missed} of {each.periods + each.undecided}" if each.missed else f"in all {each.periods}"
-    if not each.missed and (each.undecided or not each.periods):
-        kept = "not decided, as the run is too short"
-    return [objective, kept, delay_text(each.worst)]
+def _objective(each: ObjectiveSummary) -> list[str]:
+    kept = f"in all {each.periods}" if each.is_kept else kept_text(each)
+    return [objective_text(each), kept, delay_text(each.worst)]
 
 
 def _costs(run: StoredRun, label: str) -> list[list[str]]:
@@ -63,8 +56,3 @@ def _costs(run: StoredRun, label: str) -> list[list[str]]:
     if len(parts) > 1:
         parts.append(("all", math.fsum(cost for _, cost in parts)))
     return [[f"{label}{name}", f"{cost:,.2f}" if cost < 1000 else number(cost)] for name, cost in parts]
-
-
-def delay_text(value: float | None) -> str:
-    """Format a delay as the terminal does."""
-    return _NONE if value is None else format_duration(value) if value >= _SHOWN_SECONDS else "0"

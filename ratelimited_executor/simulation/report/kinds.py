@@ -6,6 +6,8 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from ratelimited_executor.simulation.summary import ObjectiveSummary
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -14,7 +16,6 @@ __all__ = [
     "RESOURCE_FIGURES",
     "VALUE_MAX",
     "StoredKind",
-    "StoredObjective",
     "StoredQuantiles",
     "kinds_of",
     "named_figures",
@@ -40,19 +41,6 @@ class StoredQuantiles:
 
 
 @dataclass(frozen=True, slots=True)
-class StoredObjective:
-    """How an objective was kept; times in seconds."""
-
-    percent: float
-    within: float
-    each: float
-    periods: int
-    missed: int
-    worst: float
-    undecided: int = 0
-
-
-@dataclass(frozen=True, slots=True)
 class StoredKind:
     """A kind of job.
 
@@ -65,7 +53,7 @@ class StoredKind:
 
     name: str
     waits: list[tuple[str, StoredQuantiles]]
-    objectives: list[StoredObjective]
+    objectives: list[ObjectiveSummary]
     cost: float
 
 
@@ -91,14 +79,22 @@ def _kind(name: str, of: dict[str, Any]) -> StoredKind:
     return StoredKind(name, waits, [each for each in made if each is not None], 0.0 if cost is None else cost)
 
 
-def _objective(of: Any) -> StoredObjective | None:
+def _objective(of: Any) -> ObjectiveSummary | None:
     names = ("percent", "within", "each", "periods", "missed", "worst")
     values = [number_of(of.get(name)) if isinstance(of, dict) else None for name in names]
     if any(value is None or not 0 <= value <= VALUE_MAX for value in values):
         return None
     percent, within, each, periods, missed, worst = (value or 0.0 for value in values)
     undecided = number_of(of.get("undecided"))
-    return StoredObjective(percent, within, each, int(periods), int(missed), worst, int(bool(undecided)))
+    return ObjectiveSummary(
+        percent=percent,
+        within=within,
+        each=each,
+        periods=int(periods),
+        missed=int(missed),
+        worst=worst,
+        undecided=int(bool(undecided)),
+    )
 
 
 def quantiles_of(of: Any) -> StoredQuantiles | None:

@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from html import escape
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from ratelimited_executor.simulation.report.document import (
     alert,
@@ -18,10 +18,10 @@ from ratelimited_executor.simulation.report.document import (
     table_html,
 )
 from ratelimited_executor.simulation.report.figures import figure_html
-from ratelimited_executor.simulation.report.kind_tables import delay_text, kinds_section
+from ratelimited_executor.simulation.report.kind_tables import kinds_section
 from ratelimited_executor.simulation.report.level_tables import levels_section
 from ratelimited_executor.simulation.report.plots import TimePlot
-from ratelimited_executor.simulation.report.units import duration, number
+from ratelimited_executor.simulation.report.units import NONE, delay_text, duration, number
 from ratelimited_executor.simulation.summary import gathered_notes
 
 if TYPE_CHECKING:
@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     from ratelimited_executor.simulation.report.reading import StoredRun
 
 __all__ = ["render"]
-
-_NONE: Final = "\N{EN DASH}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +79,7 @@ def _lead(runs: Sequence[StoredRun]) -> str:
         return "; ".join(run.label for run in runs)
     run = runs[0]
     speed = _speed(run)
-    return f"Seed {run.seed}, {duration(run.span)} of simulated time{'' if speed == _NONE else f', {speed}'}."
+    return f"Seed {run.seed}, {duration(run.span)} of simulated time{'' if speed == NONE else f', {speed}'}."
 
 
 def _alert(run: StoredRun) -> str:
@@ -113,11 +111,11 @@ def _runs_table(runs: Sequence[StoredRun]) -> str:
         _Row("Begins at", [_start(run) for run in runs]),
         _Row("Simulated time", [_span(run) for run in runs]),
         *(
-            [_Row("Warm-up", [duration(run.warm_up) if run.warm_up else _NONE for run in runs])]
+            [_Row("Warm-up", [duration(run.warm_up) if run.warm_up else NONE for run in runs])]
             if any(run.warm_up for run in runs)
             else []
         ),
-        _Row("Wall time", [_NONE if run.wall_seconds is None else duration(run.wall_seconds) for run in runs]),
+        _Row("Wall time", [NONE if run.wall_seconds is None else duration(run.wall_seconds) for run in runs]),
         _Row("Speed", [_speed(run) for run in runs]),
         _Row("Version", [escape(run.version) for run in runs]),
         _Row("File", [f"<code>{escape(run.path.name)}</code>" for run in runs]),
@@ -226,7 +224,7 @@ def _status(run: StoredRun) -> str:
 
 def _start(run: StoredRun) -> str:
     if run.start is None:
-        return _NONE
+        return NONE
     try:
         return datetime.fromtimestamp(run.start, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
     except (OverflowError, OSError, ValueError):
@@ -240,11 +238,11 @@ def _span(run: StoredRun) -> str:
 
 
 def _speed(run: StoredRun) -> str:
-    return f"{number(run.span / run.wall_seconds)} times real time" if run.wall_seconds else _NONE
+    return f"{number(run.span / run.wall_seconds)} times real time" if run.wall_seconds else NONE
 
 
 def _parameter(run: StoredRun, name: str) -> str:
-    return escape(_json(run.parameters[name])) if name in run.parameters else _NONE
+    return escape(_json(run.parameters[name])) if name in run.parameters else NONE
 
 
 def _json(value: Any) -> str:
@@ -252,8 +250,8 @@ def _json(value: Any) -> str:
 
 
 def _optional(value: int | None) -> str:
-    return _NONE if value is None else f"{value:,}"
+    return NONE if value is None else f"{value:,}"
 
 
 def _seconds(value: float | None) -> str:
-    return _NONE if value is None else duration(value)
+    return NONE if value is None else duration(value)

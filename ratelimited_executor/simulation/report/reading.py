@@ -91,7 +91,7 @@ class Series:
 
 @dataclass(slots=True)
 class Delays:
-    """Percentiles over time, in seconds: the maximum in each piece; None for a piece without a start."""
+    """Percentiles over time, in seconds: the maximum in each piece; a piece without a start is left out."""
 
     name: str
     times: list[float] = field(default_factory=list)
@@ -313,8 +313,8 @@ class _Reader:
             ends=ends,
             depth_max=figures.get("queue_depth_most", depth.most),
             depth_mean=figures.get("queue_depth_mean", depth.mean),
-            start_delay=figures.get("start_delay") or self._quantiles("start_delay", ("executor", "job", "population")),
-            sync_delay=figures.get("sync_delay") or self._quantiles("sync_delay", ("population", "job", "executor")),
+            start_delay=figures.get("start_delay") or self._quantiles("start_delay", "executor"),
+            sync_delay=figures.get("sync_delay") or self._quantiles("sync_delay", "population"),
             lock_conflicts=self._count("lock_conflicts"),
             outage_failures=self._count("outage_failures"),
             populations=self._populations(sources),
@@ -443,8 +443,6 @@ class _Reader:
 
     def _levels(self, sources: list[StoredSource], grid: Grid) -> Iterator[Series]:
         """Yield each level: its last value in each piece, or the one before."""
-        if not self._rows("SELECT 1 FROM sqlite_master WHERE name = 'gauge'"):
-            return  # the run is of a version without them
         last: dict[tuple[int, str], list[float | None]] = {}
         for time, number, metric, value in self._rows("SELECT time, source, metric, value FROM gauge ORDER BY time"):
             last.setdefault((number, metric), [None] * grid.pieces)[grid.piece_at(time)] = value
@@ -455,12 +453,11 @@ class _Reader:
                     yield Series(source.name, source.kind, metric, list(accumulate(values, _later)), unit)
 
     def _delays(self, sources: list[StoredSource], grid: Grid) -> list[Delays]:
-        """Return the delays of each executor; of each kind of job if there are none of executors."""
-        kind = self._kind_that_has("quantiles", "start_delay", ("executor", "job", "population"))
+        """Return the delays of each executor."""
         ends = grid.ends
         found = []
         for source in sources:
-            if source.kind != kind:
+            if source.kind != "executor":
                 continue
             delays = Delays(source.name)
             rows = self._connection.execute(
@@ -477,14 +474,7 @@ class _Reader:
                 found.append(delays)
         return found
 
-    def _kind_that_has(self, table: str, metric: str, kinds: Sequence[str]) -> str | None:
-        """Return the first of the kinds that has rows: a value may be recorded for two kinds, and counts once."""
-        query = f"SELECT DISTINCT source FROM {table} WHERE metric = ?"  # noqa: S608  # a table of our own
-        measured = {source for (source,) in self._rows(query, (metric,))}
-        there = {kind for number, kind in self._rows("SELECT id, kind FROM source") if number in measured}
-        return next((kind for kind in kinds if kind in there), None)
-
-    def _bins(self, metric: str, kind: str | None) -> dict[int, list[Bin]]:
+    def _bins(self, metric: str, kind: str) -> dict[int, list[Bin]]:
         """Return the histograms of each source of a kind."""
         bins: dict[int, list[Bin]] = {}
         for source, low, high, count in self._rows(
@@ -495,9 +485,8 @@ class _Reader:
             bins.setdefault(source, []).append(Bin(low, high, count))
         return bins
 
-    def _quantiles(self, metric: str, kinds: Sequence[str]) -> StoredQuantiles:
+    def _quantiles(self, metric: str, kind: str) -> StoredQuantiles:
         """Return the quantiles of a metric over all sources of a kind."""
-        kind = self._kind_that_has("histogram", metric, kinds) or self._kind_that_has("quantiles", metric, kinds)
         (most,) = self._rows(
             "SELECT max(most) FROM quantiles JOIN source ON source.id = source WHERE metric = ? AND kind = ?",
             (metric, kind),
@@ -509,9 +498,7 @@ class _Reader:
         return StoredQuantiles(p50, p90, p99, highest if most is None else most)
 
     def _count(self, metric: str) -> int:
-        kind = self._kind_that_has("counter", metric, ("population", "job", "executor"))
-        query = "SELECT sum(value) FROM counter JOIN source ON source.id = source WHERE metric = ? AND kind = ?"
-        return self._rows(query, (metric, kind))[0][0] or 0
+        return self._rows("SELECT sum(value) FROM counter WHERE metric = ?", (metric,))[0][0] or 0
 
     def _populations(self, sources: list[StoredSource]) -> list[StoredPopulation]:
         """Return the populations; those without any record are left out."""

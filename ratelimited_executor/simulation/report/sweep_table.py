@@ -7,6 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from ratelimited_executor._core.durations import format_duration
+from ratelimited_executor.simulation.report.units import SHOWN_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -19,7 +20,6 @@ DIFFERENCE: Final = "difference, seed by seed"
 KEPT: Final = "objectives kept"
 
 _DURATIONS: Final = ("wait", "worst wait", "sync delay")  # what figures of a duration begin with
-_SHOWN_SECONDS: Final = 1e-4  # a shorter duration counts as none
 
 
 def columns_of(found: Sweep) -> list[tuple[str, Callable[[Configuration], str]]]:
@@ -77,7 +77,7 @@ def figure_text(figure: str, value: float) -> str:
     if math.isnan(value):
         return "none"
     if is_duration(figure):
-        return format_duration(value) if value >= _SHOWN_SECONDS else "0 s"
+        return format_duration(value) if value >= SHOWN_SECONDS else "0 s"
     return f"{value:,.0f}" if value >= 1000 else f"{value:.4g}"
 
 

@@ -4,17 +4,25 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from ratelimited_executor._core.durations import format_duration
+
+if TYPE_CHECKING:
+    from ratelimited_executor.simulation.summary import ObjectiveSummary
 
 __all__ = [
     "DAY",
     "HOUR",
     "MINUTE",
+    "NONE",
+    "SHOWN_SECONDS",
     "Unit",
+    "delay_text",
     "duration",
+    "kept_text",
     "number",
+    "objective_text",
     "round_ticks",
     "tick_distance",
     "time_axis_unit",
@@ -24,6 +32,10 @@ __all__ = [
 MINUTE: Final = 60.0
 HOUR: Final = 3600.0
 DAY: Final = 86400.0
+NONE: Final = "\N{EN DASH}"
+"""The text of a value that there is not."""
+SHOWN_SECONDS: Final = 1e-4
+"""A shorter delay counts as none."""
 
 _ZERO: Final = 1e-6  # seconds: a shorter duration counts as zero
 _TICK_COUNT: Final = 6  # distances between ticks, at most
@@ -87,6 +99,27 @@ def duration(seconds: float) -> str:
     if seconds < 0:
         return f"-{duration(-seconds)}"
     return "0 s" if seconds <= _ZERO else format_duration(seconds)
+
+
+def delay_text(seconds: float | None) -> str:
+    """Return a delay; one that is too short to matter is 0.
+
+    >>> delay_text(90), delay_text(0.00005)
+    ('1m30s', '0')
+    """
+    return NONE if seconds is None else format_duration(seconds) if seconds >= SHOWN_SECONDS else "0"
+
+
+def objective_text(each: ObjectiveSummary) -> str:
+    """Return what an objective demands."""
+    return f"{each.percent:g} % within {format_duration(each.within)} in each {format_duration(each.each)}"
+
+
+def kept_text(each: ObjectiveSummary) -> str:
+    """Return whether an objective was kept."""
+    if not each.is_decided:
+        return "not decided, as the run is too short"
+    return f"missed in {each.missed} of {each.periods + each.undecided}" if each.missed else "kept"
 
 
 def number(value: float) -> str:

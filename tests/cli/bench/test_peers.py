@@ -22,13 +22,15 @@ from ratelimited_executor.cli.exits import CommandError
 from tests.cli.bench.service import Service, served
 from tests.cli.bench.test_bench import bench
 from tests.cli.refusals import assert_refused
+from tests.helpers import until
 from tests.peers.servers import RedisServer
 
 pytestmark = pytest.mark.real_time("processes, sockets and Redis have no virtual time")
 
 SWIFT = Times(
-    join_timeout=20, poll_interval=0.05, lead_time=0.5, waiting_timeout=2, result_timeout=1, heartbeat_interval=0.1
+    join_timeout=60, poll_interval=0.05, lead_time=0.5, waiting_timeout=30, result_timeout=30, heartbeat_interval=0.1
 )
+IMPATIENT = replace(SWIFT, result_timeout=2)  # for tests of one that is missing
 
 
 @pytest.fixture(scope="module")
@@ -76,13 +78,6 @@ class Participants:
         return self.processes[index].returncode, out, err
 
 
-def wait_for(condition, *, seconds: float = 60) -> None:
-    until = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < until
-        time.sleep(0.02)
-
-
 def measurement(place, index: int) -> dict:
     return json.loads(place.text(f"{index}.json"))
 
@@ -114,7 +109,7 @@ def test_killed_participant_is_in_the_report_until_its_last_checkpoint(place, se
     service.seen.clear()
     load = ["--rate", "100", "--for", "6s", "--group", "killed", "--quiet", "--html", "page.html"]
     with Participants(place, redis_server.url, f"{service.url}/echo/x", *load) as participants:
-        wait_for(lambda: len(service.seen) > 350)
+        until(lambda: len(service.seen) > 350)
         participants.processes[1].kill()
         status, out, err = participants.ended(0)
     found = measurement(place, 0)
@@ -136,7 +131,7 @@ def test_redis_that_dies_meanwhile_leaves_each_its_own_report(place, service, re
     service.seen.clear()
     load = ["--rate", "50", "--for", "4s", "--group", "dies", "--quiet"]
     with Participants(place, redis_server.url, f"{service.url}/echo/x", *load) as participants:
-        wait_for(lambda: len(service.seen) > 20)
+        until(lambda: len(service.seen) > 20)
         redis_server.kill()
         endings = [participants.ended(index) for index in range(2)]
 
@@ -150,7 +145,7 @@ def test_interrupted_participant_calls_no_other_missing(place, service, redis_se
     service.seen.clear()
     load = ["--rate", "100", "--for", "4s", "--group", "stopped", "--quiet"]
     with Participants(place, redis_server.url, f"{service.url}/echo/x", *load) as participants:
-        wait_for(lambda: len(service.seen) > 60)
+        until(lambda: len(service.seen) > 60)
         participants.processes[0].send_signal(signal.SIGINT)
         endings = [participants.ended(index) for index in range(2)]
 
@@ -205,6 +200,11 @@ async def met(url: str, *, count: int = 2, **more) -> list[tuple[Rendezvous, Mee
     return list(zip(places, meetings, strict=True))
 
 
+def slack(*places: Rendezvous) -> float:
+    """Return by how much the beginnings of participants may differ: half a round trip of each, and drifting clocks."""
+    return max(each._redis._round_trip for each in places) + 0.01
+
+
 async def close(pairs: list[tuple[Rendezvous, Meeting]]) -> None:
     for each, _ in pairs:
         await each.close()
@@ -213,14 +213,16 @@ async def close(pairs: list[tuple[Rendezvous, Meeting]]) -> None:
 async def test_participants_agree_on_ranks_and_a_beginning(redis_server) -> None:
     """All have the same moment to begin, in the future, and a later meeting may use the same name."""
     for _ in range(2):
+        started = time.perf_counter()
         pairs = await met(redis_server.url, count=3)
         begins = [meeting.begin for _, meeting in pairs]
         await close(pairs)
 
         assert [0, 1, 2] == sorted(meeting.rank for _, meeting in pairs)
         assert 1 == len({meeting.run for _, meeting in pairs})
-        assert max(begins) - min(begins) < 0.05  # half a round trip of each
-        assert min(begins) > time.perf_counter() - 0.5
+        allowed = slack(*(each for each, _ in pairs))
+        assert max(begins) - min(begins) < allowed
+        assert min(begins) > started + SWIFT.lead_time - allowed
 
 
 async def test_participant_that_looks_late_takes_part_and_is_nobody_elses(redis_server) -> None:
@@ -237,7 +239,7 @@ async def test_participant_that_looks_late_takes_part_and_is_nobody_elses(redis_
 
     assert (early.run, early.names) == (meeting.run, meeting.names)
     assert meeting.rank != early.rank
-    assert meeting.begin == pytest.approx(early.begin, abs=0.05)
+    assert meeting.begin == pytest.approx(early.begin, abs=slack(slow, swift))
     assert meeting.begin < time.perf_counter()
     assert not alone.done()
     alone.cancel()
@@ -388,10 +390,10 @@ async def test_results_lost_while_they_are_read_are_given_again(redis_server) ->
 
 async def test_silent_participant_is_given_up_and_a_living_one_waited_for(redis_server) -> None:
     """A participant is waited for as long as its heartbeats arrive, and given up once they stop."""
-    (first, one), (second, other) = pairs = await met(redis_server.url)
+    (first, one), (second, other) = pairs = await met(redis_server.url, times=IMPATIENT)
     async with second.contact(other, seconds=1).in_touch():
         waiting = asyncio.ensure_future(first.contact(one, seconds=1).exchange(1, is_stopped=lambda: False))
-        await asyncio.sleep(2 * SWIFT.result_timeout)
+        await asyncio.sleep(2 * IMPATIENT.result_timeout)
         assert not waiting.done()
     exchanged = await waiting
     await close(pairs)
@@ -402,7 +404,7 @@ async def test_silent_participant_is_given_up_and_a_living_one_waited_for(redis_
 
 async def test_checkpoints_of_a_silent_participant_stay(redis_server) -> None:
     """Checkpoints of a participant that falls silent are kept; those that a restart of Redis lost are left again."""
-    times = replace(SWIFT, checkpoint_interval=0.1)
+    times = replace(IMPATIENT, checkpoint_interval=0.1)
     (first, one), (second, other) = pairs = await met(redis_server.url, times=times)
     numbers = iter(range(1000))
 
@@ -495,7 +497,7 @@ async def test_outage_of_redis_is_not_the_silence_of_others(redis_server) -> Non
 
 async def test_exchange_without_redis_says_why(redis_server) -> None:
     """Without Redis the exchange fails after the time for which a participant may be silent, with a reason that fits a sentence."""
-    (first, one), _ = pairs = await met(redis_server.url)
+    (first, one), _ = pairs = await met(redis_server.url, times=IMPATIENT)
     redis_server.kill()
     with pytest.raises(ExchangeError, match=r"connecting to .*[^.]$"):
         await first.contact(one, seconds=1).exchange(1, is_stopped=lambda: False)

@@ -20,6 +20,7 @@ from ratelimited_executor.load.recording import Recent
 from tests.cli.bench.service import Service, served
 from tests.cli.refusals import assert_refused
 from tests.cli.bench.test_bench import bench
+from tests.helpers import until
 
 pytestmark = pytest.mark.real_time("processes and sockets have no virtual time")
 
@@ -65,13 +66,6 @@ def test_search_is_shared(place, service) -> None:
     assert "process 2" in done.stdout
 
 
-def wait_for(service, count: int) -> None:
-    """Wait until a service has seen a number of requests, or for a minute."""
-    until = time.monotonic() + 60
-    while len(service.seen) < count and time.monotonic() < until:
-        time.sleep(0.02)
-
-
 def workers_of(process: subprocess.Popen[str]) -> list[int]:
     """Return the ids of the processes that a command has started for its shares."""
     children = subprocess.run(
@@ -90,7 +84,7 @@ def test_killed_process_is_missing(place, service) -> None:
         [*COMMAND, f"{service.url}/echo/x", "--rate", "50", "--for", "4s", "--processes", "2", "--quiet"],
         cwd=place.path, stdout=-1, stderr=-1, text=True,
     ) as process:  # fmt: skip
-        wait_for(service, 60)
+        until(lambda: len(service.seen) >= 60)
         os.kill(workers_of(process)[-1], signal.SIGKILL)
         out, err = process.communicate(timeout=60)
 
@@ -106,7 +100,7 @@ def test_second_signal_ends_a_process_that_hangs(place, service) -> None:
         [*COMMAND, f"{service.url}/echo/x", "--rate", "50", "--for", "10m", "--processes", "2", "--quiet"],
         cwd=place.path, stdout=-1, stderr=-1, text=True,
     ) as process:  # fmt: skip
-        wait_for(service, 60)
+        until(lambda: len(service.seen) >= 60)
         os.kill(workers_of(process)[-1], signal.SIGSTOP)
         for _ in range(2):
             process.send_signal(signal.SIGINT)
@@ -124,6 +118,7 @@ def test_interrupt_while_processes_load_is_quiet(place) -> None:
         cwd=place.path, stdout=-1, stderr=-1, text=True, start_new_session=True,
     ) as process:  # fmt: skip
         while len(workers_of(process)) < 2:
+            assert process.poll() is None
             time.sleep(0.005)
         os.killpg(process.pid, signal.SIGINT)
         out, err = process.communicate(timeout=60)
@@ -139,7 +134,7 @@ def test_interrupt_reports_what_all_have_measured(place, service, number, is_to_
         [*COMMAND, f"{service.url}/echo/x", "--rate", "50", "--for", "10m", "--processes", "2", "--json", "out.json"],
         cwd=place.path, stdout=-1, stderr=-1, text=True, start_new_session=True,
     ) as process:  # fmt: skip
-        wait_for(service, 40)
+        until(lambda: len(service.seen) >= 40)
         (os.killpg if is_to_all else os.kill)(process.pid, number)
         out, err = process.communicate(timeout=60)
     found = json.loads(place.text("out.json"))

@@ -27,14 +27,16 @@ from ratelimited_executor.load.recording import LoadOutcome, LoadRecorder
 from ratelimited_executor.load.search import Found, SearchRange, Trial, decide
 from ratelimited_executor.load.verdicts import Thresholds
 from tests.cli.bench.service import served
-from tests.cli.bench.test_peers import Participants, measurement, wait_for
+from tests.cli.bench.test_peers import Participants, measurement, rendezvous, slack
+from tests.helpers import until
 from tests.load.models import measurement_of
 
 pytestmark = pytest.mark.real_time("processes and Redis have no virtual time")
 
 SWIFT = Times(
-    join_timeout=20, poll_interval=0.02, lead_time=0.3, waiting_timeout=2, result_timeout=1, heartbeat_interval=0.1
+    join_timeout=60, poll_interval=0.02, lead_time=0.3, waiting_timeout=30, result_timeout=30, heartbeat_interval=0.1
 )
+IMPATIENT = replace(SWIFT, result_timeout=2)  # for tests of one that is missing
 WHERE = SearchRange(first=100, low=10, high=10_000)
 
 
@@ -46,6 +48,7 @@ class Participant:
         name: its name.
         trials: the outcomes of its trials.
         begins: the times at which its trials begin, on a clock that all share.
+        slacks: by how much each of them may differ from those of others.
         ahead: the seconds between each call to send its share and the beginning.
         counts: the number of requests of each trial, of all participants.
         before_share: by trial, a function to call before its share is sent.
@@ -53,13 +56,14 @@ class Participant:
         ending: its finding, or the reason why the search ended early; None if it was interrupted.
     """
 
-    def __init__(self, url: str, expect: int, *, lateness: dict[int, float] | None = None) -> None:
-        self._rendezvous = Rendezvous(url, group="g", expect=expect, settings={}, clock=time.perf_counter, times=SWIFT)
-        self._lateness = lateness or {}  # by the number of the trial
+    def __init__(self, url: str, expect: int, *, times: Times = SWIFT) -> None:
+        self._rendezvous = Rendezvous(url, group="g", expect=expect, settings={}, clock=time.perf_counter, times=times)
+        self._lateness: dict[int, float] = {}  # by the number of the trial
         self._met = asyncio.Event()
         self.rank, self.name = 0, ""
         self.trials: list[Trial] = []
         self.begins: list[float] = []
+        self.slacks: list[float] = []
         self.ahead: list[float] = []
         self.counts: list[int] = []
         self.stop = Stop()
@@ -92,6 +96,7 @@ class Participant:
 
             async def send_share(begin: float, number=number, schedule=schedule) -> Figures:
                 self.begins.append(begin)
+                self.slacks.append(slack(self._rendezvous))
                 self.ahead.append(begin - time.perf_counter())
                 if number in self.before_share:
                     self.before_share[number]()
@@ -165,9 +170,10 @@ async def test_participants_make_the_same_trials_and_find_the_same(redis_server)
     assert [first.trials] * 2 == [each.trials for each in others]
     assert [round(trial.rate) for trial in first.trials] == first.counts == others[0].counts
     for each in others:
-        assert first.begins == pytest.approx(each.begins, abs=0.05)
+        allowed = map(max, first.slacks, each.slacks)
+        assert all(abs(a - b) < most for a, b, most in zip(first.begins, each.begins, allowed, strict=True))
     # In the future, unless a busy machine holds this process up for longer.
-    assert all(ahead > -2 for each in search.participants for ahead in each.ahead[1:])
+    assert all(ahead > -30 for each in search.participants for ahead in each.ahead[1:])
 
 
 @pytest.mark.parametrize("late", [0, 1])
@@ -207,7 +213,7 @@ async def test_leader_gives_signs_of_life_while_it_merges(redis_server, monkeypa
 @pytest.mark.parametrize("rank", [0, 2])
 async def test_participant_that_dies_ends_the_search_for_all(redis_server, rank) -> None:
     """Whether the dead one led or followed, the others end with its name and keep the trials made until then."""
-    async with Search(redis_server.url) as search:
+    async with Search(redis_server.url, times=IMPATIENT) as search:
         search.participants[rank].before_share[2] = die
         others = [each for each in range(3) if each != rank]
         endings = await search.endings(*others)
@@ -243,7 +249,7 @@ async def test_search_survives_a_restart_of_redis(redis_server) -> None:
 
 async def test_redis_that_dies_ends_the_search_for_each(redis_server) -> None:
     """Each ends after the time for which a participant may be silent, with the reason."""
-    async with Search(redis_server.url, 2) as search:
+    async with Search(redis_server.url, 2, times=IMPATIENT) as search:
         search.participants[1].before_share[1] = redis_server.kill
         endings = await search.endings(0, 1)
 
@@ -252,17 +258,19 @@ async def test_redis_that_dies_ends_the_search_for_each(redis_server) -> None:
 
 async def test_outcome_is_published_once_and_lost_ones_again(redis_server) -> None:
     """The first outcome counts, even for the one that published another later; a heartbeat restores a lost one."""
-    places = [Rendezvous(redis_server.url, group="g", expect=2, settings={}, clock=time.perf_counter, times=SWIFT)] * 1
-    places.append(Rendezvous(redis_server.url, group="g", expect=2, settings={}, clock=time.perf_counter, times=SWIFT))
+    places = [rendezvous(redis_server.url, times=IMPATIENT) for _ in range(2)]
     meetings = await asyncio.gather(*(each.meet(lambda count: None) for each in places))
     pairs = sorted(zip(places, meetings, strict=True), key=lambda pair: pair[1].rank)
     leader, follower = (each.contact(meeting, seconds=1) for each, meeting in pairs)
+    allowed = []
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(leader.in_touch())
         first = await leader.publish(0, {"is": "first"}, is_stopped=lambda: False)
+        allowed.append(slack(*places))
         second = await leader.publish(0, {"is": "second"}, is_stopped=lambda: False)
         redis_server.flush()
         read = await follower.follow(0, 5, is_stopped=lambda: False)
+        allowed.append(slack(*places))
         assert await follower.follow(1, 5, is_stopped=lambda: True) is None
     silent = follower.follow(1, 5, is_stopped=lambda: False)
     with pytest.raises(ExchangeError, match="is missing"):
@@ -271,7 +279,8 @@ async def test_outcome_is_published_once_and_lost_ones_again(redis_server) -> No
         await each.close()
 
     assert ("first", "first", "first") == (first["is"], second["is"], read["is"])
-    assert first["begin"] == pytest.approx(second["begin"], abs=0.05) == pytest.approx(read["begin"], abs=0.05)
+    begins = [each["begin"] for each in (first, second, read)]
+    assert max(begins) - min(begins) < max(allowed)
 
 
 def test_outcome_survives_json() -> None:
@@ -317,7 +326,7 @@ def test_interrupt_of_one_process_ends_the_search_of_the_other(place, redis_serv
     with served() as service:
         arguments = [f"{service.url}/echo/{{n}}", *SEARCH, "--group", "interrupted"]
         with Participants(place, redis_server.url, *arguments) as participants:
-            wait_for(lambda: len(service.seen) > 25)
+            until(lambda: len(service.seen) > 25)
             participants.processes[0].send_signal(signal.SIGINT)
             endings = [participants.ended(index) for index in range(2)]
 

@@ -118,6 +118,11 @@ async def prepared():
     yield forever
     users.append("torn down")
 
+@asynccontextmanager
+async def unprepared():
+    raise OSError("no shop")
+    yield
+
 def plain(client):
     pass
 """
@@ -153,6 +158,12 @@ def played(
 
 def counts(figures: dict[str, Any]) -> dict[str, tuple[int, int]]:
     return {each["name"]: (each["count"], each["error_count"]) for each in figures["classes"]}
+
+
+def check_rates(figures: dict[str, Any]) -> None:
+    """Assert that rates are those of the recorded requests, over the time in which they were sent."""
+    for each in [*figures["classes"], *figures["phases"]]:
+        assert each["first"] == each["last"] == pytest.approx(each["count"] / figures["seconds"])
 
 
 def test_each_user_has_cookies_and_connections_of_its_own(place, service, scenarios) -> None:
@@ -197,6 +208,7 @@ def test_users_begin_one_after_the_other_in_the_warm_up(place, service, scenario
     assert 0 < figures["count"] < len(service.seen)
     assert {"GET /echo/a", "GET /echo/b"} == counts(figures).keys()
     assert 0 == figures["timeline"][0]["second"]
+    check_rates(figures)
 
 
 @pytest.mark.parametrize(
@@ -290,6 +302,8 @@ def test_interrupt_ends_users_that_think_at_once(place, service, scenarios) -> N
     assert 130 == process.returncode, err
     assert "Interrupted" in out
     assert 12 <= figures["count"] <= len(service.seen)
+    assert figures["seconds"] < 600
+    check_rates(figures)
     assert {} == figures["errors"]
 
 
@@ -308,9 +322,14 @@ def test_thresholds_apply_to_each_step(place, service, scenarios) -> None:
         (["http://127.0.0.1:1/", "--rate", "1", "--users", "3"], "--users needs --scenario"),
         (["http://127.0.0.1:1/", "--scenario", "{}:buyer", "--users", "3", "--rate", "5"], "--scenario and --rate exclude"),
         (["http://127.0.0.1:1/", "--scenario", "{}:buyer", "--users", "3", "--processes", "2"], "--scenario and --processes"),
+        (["http://127.0.0.1:1/", "--scenario", "{}:buyer", "--users", "3", "--expect", "2"], "--scenario and --expect"),
+        (["http://127.0.0.1:1/", "--scenario", "{}:buyer", "--users", "3", "--group", "a"], "--scenario and --group"),
+        (["http://127.0.0.1:1/", "--scenario", "{}:buyer", "--users", "3", "--arrivals", "poisson"], "--scenario and --arrivals"),
+        (["http://127.0.0.1:1/", "--scenario", "{}:buyer", "--users", "3", "--seed", "1"], "--scenario and --seed"),
         (["http://127.0.0.1:1/", "--scenario", "{}:buyer", "--users", "3", "--p99", "a=1ms"], "no class in front"),
         (["http://127.0.0.1:1/", "--scenario", "{}:plain", "--users", "3"], "must be an async function"),
         (["http://127.0.0.1:1/", "--scenario", "{}:nobody", "--users", "3"], "has no attribute 'nobody'"),
+        (["http://127.0.0.1:1/", "--scenario", "{}:unprepared", "--users", "3"], "the set-up of --scenario failed: OSError: no shop"),
         (["{}:buyer", "--scenario", "{}:buyer", "--users", "3"], "--scenario needs a URL as TARGET"),
     ],
 )  # fmt: skip

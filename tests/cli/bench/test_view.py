@@ -102,31 +102,31 @@ async def test_terminal_gets_a_histogram_of_the_latest_response_times(virtual_lo
     ("found", "text"),
     [
         (
-            Found(held=500, held_votes=(3, 3), failed=525, failed_votes=(1, 1), trial_count=9, above=500, below=525),
+            Found(held=500, held_votes=(3, 3), failed=525, failed_votes=(1, 1), above=500, below=525),
             "The highest rate held is 500/s, in 3 of 3 trials; 525/s was not held, in 1 of 1 trial. "
             "The limit is between 500/s and 525/s: every trial up to the first held, and none from the second on.",
         ),
         (
-            Found(held=500, held_votes=(2, 3), failed=None, failed_votes=(0, 0), trial_count=9, above=400),
+            Found(held=500, held_votes=(2, 3), failed=None, failed_votes=(0, 0), above=400),
             "The highest rate held is 500/s, in 2 of 3 trials; it was the highest that was tried. "
             "The limit is above 400/s: every trial up to that held.",
         ),
         (
-            Found(held=500, held_votes=(2, 3), failed=525, failed_votes=(2, 2), trial_count=9, below=525, reason="x"),
+            Found(held=500, held_votes=(2, 3), failed=525, failed_votes=(2, 2), below=525, reason="x"),
             "The highest rate held is 500/s, in 2 of 3 trials; 525/s was not held, in 2 of 2 trials. The search ended early: "
             "x. The limit is below 525/s: no trial from that on held.",
         ),
         (
-            Found(held=500, held_votes=(2, 3), failed=None, failed_votes=(0, 0), trial_count=9),
+            Found(held=500, held_votes=(2, 3), failed=None, failed_votes=(0, 0)),
             "The highest rate held is 500/s, in 2 of 3 trials; it was the highest that was tried. "
             "The trials do not agree: make them longer by --every.",
         ),
         (
-            Found(held=None, held_votes=(0, 0), failed=2, failed_votes=(2, 2), trial_count=9),
+            Found(held=None, held_votes=(0, 0), failed=2, failed_votes=(2, 2)),
             "No rate was held: 2/s was the lowest that was tried, and failed in 2 of 2 trials.",
         ),
         (
-            Found(held=None, held_votes=(0, 0), failed=None, failed_votes=(0, 0), trial_count=2, reason="at 9/s x"),
+            Found(held=None, held_votes=(0, 0), failed=None, failed_votes=(0, 0), reason="at 9/s x"),
             "No rate was held. The search ended early: at 9/s x.",
         ),
     ],

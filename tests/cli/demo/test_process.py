@@ -7,13 +7,13 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import aiohttp
 import pytest
 
 from ratelimited_executor.cli.demo.server_process import serving
+from tests.helpers import until
 
 # Far longer than any step takes: a test that waits so long has found a hang.
 PATIENCE_S = 60
@@ -26,14 +26,6 @@ def is_alive(pid: int) -> bool:
     except FileNotFoundError:
         return False
     return state not in "ZX"
-
-
-def wait_for_end(pid: int) -> None:
-    """Wait until a process has ended."""
-    deadline = time.monotonic() + PATIENCE_S
-    while is_alive(pid):
-        assert time.monotonic() < deadline, f"process {pid} is still there"
-        time.sleep(0.02)
 
 
 def child_of(pid: int) -> int:
@@ -78,7 +70,7 @@ def test_a_demo_that_is_ended_takes_its_server_along(number: signal.Signals, sta
         assert is_alive(server)
         demo.send_signal(number)
         _, said = demo.communicate(timeout=PATIENCE_S)
-        wait_for_end(server)
+        until(lambda: not is_alive(server))
     assert (status, "") == (demo.returncode, said)
 
 

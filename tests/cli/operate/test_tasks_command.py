@@ -5,6 +5,7 @@ import dataclasses
 import io
 import json
 import re
+import signal
 import sys
 
 import apsw
@@ -25,6 +26,7 @@ from ratelimited_executor._core.durable.tasks import (
 )
 from ratelimited_executor._runtime.time.clock import SystemClock
 from ratelimited_executor.cli.commands import cli
+from ratelimited_executor.cli.operate.tasks_command import TasksOptions, show_tasks
 from ratelimited_executor.cli.operate.tasks_view import StorePicture, draw_tasks, tasks_fields
 from ratelimited_executor.durable import DurableTasks, PostgresStore, RedisStore, SQLiteStore
 from ratelimited_executor.stores.tasks import postgres, sqlite
@@ -436,6 +438,7 @@ def test_selected_tasks_are_repaired(path):
         ("--pause --lane l --until tomorrow", "must be a time such as"), ("--save-repetition r --period 1h", "needs --function"),
         ("--save-repetition r --function f", "--period or --cron"), ("--overlap skip", "need --save-repetition"),
         ("--save-repetition r --function f --period 1h --arguments x", "must be JSON"),
+        ("--save-repetition r --function f --period 1h --arguments " + "[" * 100_000, "must be JSON"),
         ("--save-repetition r --function f --period 1h --arguments 1", "must be a list or an object"),
         ("--save-repetition r --function f --cron x", "must be a cron expression"), ("--until 2999-01-01", "--pause-repetition"),
         ("--save-repetition r --function f --period 1h --overlap queue --lane l", "takes no lane="),
@@ -448,6 +451,53 @@ def test_options_that_do_not_fit_are_refused(path, options, words):
     assert 2 == status
     assert words in err
     assert before == counts(path)
+
+
+def watched(path, *steps):
+    """Watch a store on a terminal, with a step after each picture and Ctrl-C after the last; return what was drawn."""
+    console = Console(file=io.StringIO(), force_terminal=True, width=110, height=40, color_system=None)
+    waiting = iter(steps)
+
+    async def sleep(seconds):
+        step = next(waiting, None)
+        if step is None:
+            raise KeyboardInterrupt
+        await asyncio.to_thread(step)
+
+    with pytest.raises(KeyboardInterrupt):
+        show_tasks(TasksOptions(store=path, is_watched=True), console=console, sleep=sleep)
+    return console.file.getvalue()
+
+
+def test_terminal_shows_each_change(path):
+    """A terminal is drawn anew until it is interrupted; then the former handler of SIGTERM is back."""
+    before = signal.getsignal(signal.SIGTERM)
+    text = watched(path, lambda: run(path, "--cancel", "dead"))
+    assert ["1", "0", "0"] == re.findall(r"dead +(\d) +dead letters", text)  # the last picture again at the end
+    assert before is signal.getsignal(signal.SIGTERM)
+
+
+def test_terminal_keeps_the_last_picture_while_the_store_is_away(path):
+    """While the store cannot be read a terminal keeps the last picture with the reason, and later shows the store again."""
+
+    def rename(old, new):
+        connection = apsw.Connection(path)
+        connection.execute(f"alter table {old} rename to {new}")
+        connection.close()
+
+    def back():
+        rename("away", "durable_tasks")
+        run(path, "--cancel", "dead")
+
+    text = watched(path, lambda: rename("durable_tasks", "away"), back)
+    assert ["1", "1", "0", "0"] == re.findall(r"dead +(\d) +dead letters", text)
+    assert 1 == text.count("no such table")
+
+
+def test_termination_restores_the_terminal(path):
+    """SIGTERM ends the live view as Ctrl-C does, and the cursor is there again."""
+    text = watched(path, lambda: signal.raise_signal(signal.SIGTERM), lambda: pytest.fail("it went on"))
+    assert text.rindex("\x1b[?25l") < text.rindex("\x1b[?25h")
 
 
 def test_check_is_for_monitors(path):

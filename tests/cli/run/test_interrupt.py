@@ -6,23 +6,16 @@ import json
 import signal
 import subprocess
 import time
-from collections.abc import Callable
 from typing import Any
 
 import pytest
+
+from tests.helpers import until
 
 Place = Any  # the fixture's class lives in conftest.py, which importlib mode does not let us import
 
 # Far longer than any step takes: a test that waits so long has found a hang.
 PATIENCE_S = 60
-
-
-def wait_until(condition: Callable[[], bool]) -> None:
-    """Wait until ``condition`` holds; how long the process takes does not matter."""
-    deadline = time.monotonic() + PATIENCE_S
-    while not condition():
-        assert time.monotonic() < deadline, "the process did not reach the condition in time"
-        time.sleep(0.01)
 
 
 def end(process: subprocess.Popen[str]) -> tuple[int, str]:
@@ -38,7 +31,7 @@ def test_a_second_run_completes_an_interrupted_one(place: Place, number: signal.
     process = place.start(
         "append", lines, "--rate", "500", "--remaining", "rest", "--results", "out", "--look-ahead", "900"
     )
-    wait_until(lambda: len(place.done()) >= 50)
+    until(lambda: len(place.done()) >= 50)
     process.send_signal(number)
     status, said = end(process)
     first = place.done()
@@ -56,7 +49,7 @@ def test_an_ordered_run_is_interrupted_without_loss(place: Place) -> None:
     name = place.write("in", "\n".join(rows))  # the last line has no newline
     arguments = ["--jsonl", "--priority-field", "p", "--rate", "300", "--remaining", "rest", "--results", "out"]
     process = place.start("append", name, *arguments)
-    wait_until(lambda: (place.path / "done.txt").exists())
+    until(lambda: (place.path / "done.txt").exists())
     process.send_signal(signal.SIGTERM)
     assert 130 == end(process)[0]
     started = {row["line"] for row in place.rows("out")}
@@ -66,7 +59,7 @@ def test_an_ordered_run_is_interrupted_without_loss(place: Place) -> None:
 def test_what_runs_may_finish_after_the_first_signal(place: Place) -> None:
     """After the first signal the running calls finish, and count as done."""
     process = place.start("nap", place.lines(5_000), "--rate", "200", "--remaining", "rest", "--results", "out")
-    wait_until(lambda: (place.path / "out").exists() and bool(place.text("out")))
+    until(lambda: (place.path / "out").exists() and bool(place.text("out")))
     process.send_signal(signal.SIGINT)
     assert 130 == end(process)[0]
     rows = place.rows("out")
@@ -81,9 +74,9 @@ def test_a_second_signal_stops_at_once(place: Place, target: str, arguments: lis
     """A second signal gives up calls that hang, in the loop or in threads, and every file is complete."""
     command = [place.lines(1_000), "--concurrency", "5", "--remaining", "rest", "--results", "out", *arguments]
     process = place.start(target, *command)
-    wait_until(lambda: len(place.done()) == 5)
+    until(lambda: len(place.done()) == 5)
     process.send_signal(signal.SIGINT)
-    wait_until(lambda: (place.path / "rest").exists())
+    until(lambda: (place.path / "rest").exists())
     assert 995 == len(place.text("rest").split())
     assert process.poll() is None
     process.send_signal(signal.SIGINT)
@@ -100,7 +93,7 @@ def test_the_unread_rest_of_a_pipe_is_kept(place: Place) -> None:
     assert process.stdin is not None
     process.stdin.write("".join(f"{line}\n" for line in range(1, 5_001)))
     process.stdin.flush()
-    wait_until(lambda: len(place.done()) >= 5)
+    until(lambda: len(place.done()) >= 5)
     process.send_signal(signal.SIGTERM)
     status, _ = end(process)  # closes the pipe
     assert (130, [str(line) for line in range(1, 5_001)]) == (status, place.done() + place.text("rest").split())
@@ -112,7 +105,7 @@ def test_a_silent_writer_does_not_hold_the_end_up(place: Place) -> None:
     assert process.stdin is not None
     process.stdin.write("1\n2\nunfin")
     process.stdin.flush()
-    wait_until(lambda: len(place.done()) == 2)
+    until(lambda: len(place.done()) == 2)
     process.send_signal(signal.SIGINT)
     assert 130 == process.wait(timeout=PATIENCE_S)
     end(process)
@@ -122,7 +115,7 @@ def test_a_silent_writer_does_not_hold_the_end_up(place: Place) -> None:
 def test_without_a_file_for_the_rest_it_is_counted(place: Place) -> None:
     """The summary says how many lines of the file were not started."""
     process = place.start("append", place.lines(5_000), "--rate", "100")
-    wait_until(lambda: len(place.done()) >= 3)
+    until(lambda: len(place.done()) >= 3)
     process.send_signal(signal.SIGINT)
     status, said = end(process)
     note = f"interrupted; not started: {5_000 - len(place.done()):,} lines; --remaining FILE would keep them"
@@ -144,7 +137,7 @@ def test_a_signal_while_the_file_is_counted_keeps_every_line(place: Place) -> No
     """A signal before the first start keeps the whole input as the rest."""
     big = "x" * 63 + "\n"
     process = place.start("append", place.write("in", big * 1_000_000), "--over", "1h", "--remaining", "rest")
-    wait_until(lambda: (place.path / "rest.partial").exists())
+    until(lambda: (place.path / "rest.partial").exists())
     time.sleep(0.05)  # during the counting or after it: the same must hold
     process.send_signal(signal.SIGTERM)
     assert 130 == end(process)[0]
@@ -190,7 +183,7 @@ def test_a_signal_at_any_time_leaves_every_line_or_no_file(place: Place) -> None
     for step in range(8):
         process = place.start("append", lines, "--rate", "500", "--remaining", "rest", "-q")
         if step >= 4:
-            wait_until(lambda: (place.path / "rest.partial").exists())
+            until(lambda: (place.path / "rest.partial").exists())
         time.sleep(step % 4 * 0.01)  # spread over the start and the first lines
         process.send_signal((signal.SIGINT, signal.SIGTERM, signal.SIGHUP)[step % 3])
         statuses.add(end(process)[0])
@@ -208,7 +201,7 @@ def test_a_kill_leaves_no_file_that_says_that_nothing_remains(place: Place) -> N
     """A killed run leaves no empty file of remaining lines, and no lock that blocks the next run."""
     place.write("rest", "")
     process = place.start("append", place.lines(5_000), "--rate", "100", "--remaining", "rest")
-    wait_until(lambda: len(place.done()) >= 3)
+    until(lambda: len(place.done()) >= 3)
     process.kill()
     end(process)
     assert not (place.path / "rest").exists()
@@ -219,7 +212,7 @@ def test_a_kill_leaves_no_file_that_says_that_nothing_remains(place: Place) -> N
 def test_a_closed_terminal_stops_the_run_as_a_signal_does(place: Place) -> None:
     """SIGHUP stops starts; a second one, which a shell also sends, does not cancel running calls."""
     process = place.start("nap", place.lines(5_000), "--rate", "200", "--remaining", "rest", "--results", "out")
-    wait_until(lambda: (place.path / "out").exists() and bool(place.text("out")))
+    until(lambda: (place.path / "out").exists() and bool(place.text("out")))
     process.send_signal(signal.SIGHUP)
     process.send_signal(signal.SIGHUP)
     assert 130 == end(process)[0]
@@ -233,7 +226,7 @@ def test_nobody_need_read_what_it_says(place: Place) -> None:
     process = place.start("append", lines, "--rate", "300", "--remaining", "rest")
     assert process.stderr is not None
     process.stderr.close()
-    wait_until(lambda: len(place.done()) >= 3)
+    until(lambda: len(place.done()) >= 3)
     process.send_signal(signal.SIGTERM)
     assert 130 == process.wait(timeout=PATIENCE_S)
     assert [str(line) for line in range(1, 3_001)] == place.done() + place.text("rest").split()
@@ -248,7 +241,7 @@ def test_a_hangup_that_is_ignored_stays_ignored(place: Place) -> None:
         "300",
         preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN),
     )
-    wait_until(lambda: len(place.done()) >= 3)
+    until(lambda: len(place.done()) >= 3)
     process.send_signal(signal.SIGHUP)
     assert (0, 300) == (end(process)[0], len(place.done()))
 
@@ -258,7 +251,7 @@ def test_signals_are_heeded_on_uvloop(place: Place, number: signal.Signals) -> N
     """The first signal stops the run also on uvloop, which handles signals in its own way."""
     pytest.importorskip("uvloop")
     process = place.start("append", place.lines(5_000), "--uvloop", "--rate", "200", "--remaining", "rest")
-    wait_until(lambda: len(place.done()) >= 5)
+    until(lambda: len(place.done()) >= 5)
     process.send_signal(number)
     assert 130 == end(process)[0]
     assert [str(line) for line in range(1, 5_001)] == place.done() + place.text("rest").split()

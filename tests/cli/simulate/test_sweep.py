@@ -142,7 +142,7 @@ def test_what_never_starts_is_noted(folder):
     assert (True, True) == (note in text, note in (folder / "sweep-hub" / "sweep.html").read_text(encoding="utf-8"))
 
 
-@pytest.mark.parametrize("span", ["0", "0s"])
+@pytest.mark.parametrize("span", ["0", "0s", "0 s", "0min"])
 def test_a_warm_up_may_be_nothing(folder, span):
     """A script may give it always."""
     arguments = ["sweep", "hub.toml", "--set", "workers=12", "--seeds", "1", "--warm-up", span, "-q"]
@@ -176,6 +176,17 @@ def test_what_is_there_is_kept_unless_asked(folder):
     (folder / "hub.toml").write_text(FILE.replace("rate = 2", "rate = 3"))
     with pytest.raises(CommandError, match="holds runs of another scenario"):
         play("workers=4", seeds=1, resume=True)
+    file.unlink()
+    with pytest.raises(CommandError, match=r"sweep\.csv already exists"):
+        play("workers=4", seeds=1)
+
+
+def test_results_that_cannot_be_written_are_an_error(folder):
+    """It is none of the scenario, as status 1 would say, and its runs are kept."""
+    (folder / "sweep-hub" / "sweep.html").mkdir(parents=True)
+    with pytest.raises(CommandError, match="the results cannot be written: .*; all runs are in .*runs.jsonl"):
+        play("workers=12", seeds=1, force=True)
+    assert 1 + 1 == len((folder / "sweep-hub" / "runs.jsonl").read_text().splitlines())
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="signals")
@@ -198,6 +209,7 @@ def test_an_interrupted_sweep_goes_on(folder):
     file = folder / "sweep-hub" / "runs.jsonl"
     try:
         while not file.exists() or len(file.read_text().splitlines()) < 5:
+            assert process.poll() is None
             time.sleep(0.05)
         os.killpg(process.pid, signal.SIGINT)
         text, _ = process.communicate(timeout=100)
