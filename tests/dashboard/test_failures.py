@@ -165,7 +165,7 @@ async def test_a_task_ends_whatever_its_exception_is(error, message):
     async with RateLimitedExecutor("mail") as executor:
         recorder = HistoryRecorder(executor, READER)
         with pytest.raises(type(error)):
-            await asyncio.wait_for(executor.schedule(fail), 5)
+            await asyncio.wait_for(executor.schedule(fail), 30)
         (found,) = recorder.failures.latest()
         assert (found.message, type(found.message)) == (message, str)
 

@@ -117,27 +117,29 @@ async def test_quota_is_that_of_the_wall_clock(path) -> None:
 
 
 @pytest.mark.parametrize("system", ["ext4", "tmpfs"])
-async def test_busy_event_loop_uses_its_limit(path, system, monkeypatch) -> None:
-    """Callbacks that keep the interpreter busy take it away neither from the thread of the file nor from others."""
+async def test_event_loop_stands_still_during_a_call(path, system, monkeypatch) -> None:
+    """Callbacks of a busy event loop take the interpreter away neither from the thread of the file nor from others."""
     monkeypatch.setattr(file, "file_system_of", lambda _: system)
-    async with ExecutorManager(peers=FilePeers(path)) as manager:
-        executor = manager.executor("mail", rate="100/s", policy=Window())
-        starts: list[float] = []
+    monkeypatch.setattr(file, "_TURN_SECONDS", 30)  # however busy the machine is
+    turn_count = 0
 
-        async def submit() -> None:
-            while True:
-                starts.append(await executor.submit(work))
-
-        tasks = [asyncio.ensure_future(submit()) for _ in range(4)]
-        end = time.monotonic() + 8
-        while len(starts) <= 100 and (now := time.monotonic()) < end:
-            while time.monotonic() < now + 0.002:
-                pass
+    async def turn() -> None:
+        nonlocal turn_count
+        while True:
+            turn_count += 1
             await asyncio.sleep(0)
-        for task in tasks:
-            task.cancel()
-        await asyncio.wait(tasks)
-    assert len(starts) > 100, "within a second on an idle machine; some 70 in all where both run at once"
+
+    transport = FileTransport(path)
+    await transport.connect()
+    turning = asyncio.ensure_future(turn())
+    counts = []
+    for number in range(20):
+        before = turn_count
+        await transport.call([("mail", call_of(number=number))])
+        counts.append(turn_count - before)
+    turning.cancel()
+    await transport.aclose()
+    assert max(counts) <= 5, "2 at most, and tens where the loop and the thread run at once"
 
 
 # The file.

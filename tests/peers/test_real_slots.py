@@ -170,7 +170,7 @@ async def test_closing_refuses_who_waits_and_leaves_nothing(redis_server: RedisS
     assert not manager._slot_keeper._thread.is_alive()
     assert left(redis_server) == 0
     manager._slot_keeper._is_closing = False  # as for a waiter that asked just before closing
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         with pytest.raises(ExecutorStoppedError):
             async with slots.hold():
                 pass
@@ -196,7 +196,7 @@ async def test_thread_that_fails_refuses_who_comes(redis_server: RedisServer, mo
         raise RuntimeError("no transport")
 
     monkeypatch.setattr(manager._slot_keeper, "_new_transport", fail)
-    async with manager, asyncio.timeout(5):
+    async with manager, asyncio.timeout(30):
         with pytest.raises(ExecutorStoppedError):
             async with slots.hold():
                 pass
@@ -418,7 +418,7 @@ async def test_scheduled_task_whose_lease_is_lost_is_cancelled(own_redis_server:
         await until_async(lambda: handle.started_at is not None)
         own_redis_server.kill()
         with pytest.raises(SlotLostError):
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(30):
                 await handle
 
 
