@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from rich.console import ConsoleOptions, RenderableType
     from rich.table import Table
 
-__all__ = ["Fitting", "block_for", "console_of", "print_line", "screen_of_stderr"]
+__all__ = ["Fitting", "block_for", "console_of", "print_line", "screen_of_stderr", "warn"]
 
 _PLAIN_WIDTH: Final = 1000  # for a pipe, so that nothing is cut off
 
@@ -33,6 +33,11 @@ def console_of(given: Console | None) -> Console:
 def print_line(console: Console, text: str) -> None:
     """Print a text as it is, in one line if it has no line breaks."""
     console.print(text, highlight=False, markup=False, soft_wrap=True)
+
+
+def warn(text: str) -> None:
+    """Print a line to standard error."""
+    print(text, file=sys.stderr)  # noqa: T201  # no console, which would break it
 
 
 def screen_of_stderr() -> Console:

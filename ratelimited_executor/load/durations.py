@@ -79,10 +79,6 @@ class Durations:
         """The longest in seconds; 0 if there are none."""
         return self._most
 
-    def add(self, seconds: float) -> None:
-        """Record a duration; a negative one counts as 0."""
-        self.add_all((seconds,))
-
     def add_all(self, values: Collection[float]) -> None:
         """Record durations; a negative one counts as 0. Takes a fifth of a microsecond for each."""
         if not values:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from ratelimited_executor.load.figures import ClassFigures, Figures
 
-__all__ = ["Thresholds", "Verdict", "interval_of_share", "judge", "judge_trial", "why_tool_was_limit"]
+__all__ = ["Thresholds", "Verdict", "interval_of_share", "judge", "judge_trial", "percent_text", "why_tool_was_limit"]
 
 # Two standard deviations: an interval holds the true share in 95 of 100 measurements.
 _Z: Final = 1.96
@@ -98,7 +98,7 @@ def _judge_reach(figures: Figures, reach: float) -> Verdict:
     if figures.sent_share >= reach:
         return Verdict(broken=(), is_clear=True)
     sent, asked = figures.sent_share * figures.asked_rate, figures.asked_rate
-    reason = f"sent {sent:,.1f}/s, {_percent(figures.sent_share)} of {asked:,.1f}/s, is below {_percent(reach)}"
+    reason = f"sent {sent:,.1f}/s, {percent_text(figures.sent_share)} of {asked:,.1f}/s, is below {percent_text(reach)}"
     return Verdict(broken=(reason,), is_clear=True)
 
 
@@ -140,7 +140,7 @@ def _judge(figures: Figures | ClassFigures, thresholds: Thresholds) -> Verdict:
         low, high = interval_of_share(figures.error_count, figures.count)
         # With no errors allowed, the verdict cannot become clearer.
         is_clear = thresholds.errors == 0 or not low <= thresholds.errors <= high
-        reason = f"errors {_percent(figures.error_share)} are above {_percent(thresholds.errors)}"
+        reason = f"errors {percent_text(figures.error_share)} are above {percent_text(thresholds.errors)}"
         doubt = f"errors ({figures.error_count:,} of {figures.count:,} requests failed)"
         verdicts.append(_verdict(reason if figures.error_share > thresholds.errors else None, doubt, is_clear=is_clear))
     return _all_of(verdicts)
@@ -214,5 +214,6 @@ def why_tool_was_limit(figures: Figures) -> str | None:
     return None
 
 
-def _percent(share: float) -> str:
+def percent_text(share: float) -> str:
+    """Return a fraction as a percentage of three digits."""
     return f"{100 * share:.3g} %"

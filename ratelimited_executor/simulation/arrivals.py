@@ -14,6 +14,7 @@ from ratelimited_executor._core.durations import seconds_of
 from ratelimited_executor._core.permits.rates import Rate
 from ratelimited_executor._kernel.choice import two_bodies
 from ratelimited_executor._runtime.arguments import number_of
+from ratelimited_executor.simulation.hours import HOUR_SECONDS, in_force
 from ratelimited_executor.simulation.limits import ARRIVALS_PER_SECOND_MAX, RECORDED_MAX, check_most
 
 if TYPE_CHECKING:
@@ -27,7 +28,6 @@ __all__ = ["Arrivals", "Daily", "Poisson", "Recorded", "Regular", "random_times"
 
 V = TypeVar("V")
 
-_HOUR_SECONDS: Final = 3600.0
 _COPY_SECONDS: Final = 60.0  # within which a recorded job arrives again, if there is to be more traffic
 
 
@@ -114,11 +114,8 @@ class Daily(_Endless):
         self._start = number_of("start", start)
         if not rates or not all(hour in range(24) for hour in rates):
             raise ValueError(f"rates must have hours of the day, 0 to 23, and at least one, got {dict(rates)!r}")
-        self._rates: list[float] = []
-        last = rates[max(rates)]
-        for hour in range(24):
-            last = rates.get(hour, last)
-            self._rates.append(_rate_of(f"rates[{hour}]", last, is_zero_allowed=True))
+        each = [in_force(rates, hour * HOUR_SECONDS) for hour in range(24)]
+        self._rates = [_rate_of(f"rates[{hour}]", rate, is_zero_allowed=True) for hour, rate in enumerate(each)]
         self._most = max(self._rates)
         if not self._most:
             raise ValueError("rates must have at least one hour in which something arrives")
@@ -151,7 +148,7 @@ def random_times(
     """
     times, time, log = [], begin, math.log
     while (time := time - log(1.0 - draw()) / most) < end:  # expovariate() takes twice as long
-        if rates is None or draw() * most < rates[int((start + time) // _HOUR_SECONDS) % 24]:
+        if rates is None or draw() * most < rates[int((start + time) // HOUR_SECONDS) % 24]:
             times.append(time)
     return times
 

@@ -33,37 +33,18 @@ class Criterion:
     of: str = ""
 
 
-def _depth(summary: Summary) -> float:
-    return float(summary.total.queue_depth_most)
-
-
-def _pending(summary: Summary) -> float:
-    return float(summary.total.pending_most)
-
-
-def _sync_delay(summary: Summary) -> float:
-    return max((each.sync_delay.mean for each in summary.populations.values()), default=0.0)
-
-
-def _forgotten(summary: Summary) -> float:
-    return float(sum(each.overdue for each in summary.populations.values()))
-
-
-def _unevenness(summary: Summary) -> float:
-    return 1.0 if summary.total.evenness is None else 1 - summary.total.evenness
-
-
-def _conflicts(summary: Summary) -> float:
-    return float(sum(each.lock_conflicts for each in summary.populations.values()))
-
-
 CRITERIA: Final = (
-    Criterion("queue depth", "jobs", _depth, "most"),
-    Criterion("pending jobs", "jobs", _pending, "most"),
-    Criterion("sync delay", "seconds", _sync_delay, "mean"),
-    Criterion("overdue keys", "keys", _forgotten),
-    Criterion("throughput evenness", "part", _unevenness),
-    Criterion("lock conflicts", "jobs", _conflicts),
+    Criterion("queue depth", "jobs", lambda run: run.total.queue_depth_most, "most"),
+    Criterion("pending jobs", "jobs", lambda run: run.total.pending_most, "most"),
+    Criterion(
+        "sync delay",
+        "seconds",
+        lambda run: max((each.sync_delay.mean for each in run.populations.values()), default=0.0),
+        "mean",
+    ),
+    Criterion("overdue keys", "keys", lambda run: sum(each.overdue for each in run.populations.values())),
+    Criterion("throughput evenness", "part", lambda run: 1 - (run.total.evenness or 0.0)),
+    Criterion("lock conflicts", "jobs", lambda run: sum(each.lock_conflicts for each in run.populations.values())),
 )
 
 
@@ -99,7 +80,8 @@ def compare(summaries: Mapping[str, Summary]) -> Comparison:
     if len(summaries) < 2:
         raise ValueError(f"summaries must be at least two, got {len(summaries)}")
     values = {
-        criterion.name: {run: criterion.value(summary) for run, summary in summaries.items()} for criterion in CRITERIA
+        criterion.name: {run: float(criterion.value(summary)) for run, summary in summaries.items()}
+        for criterion in CRITERIA
     }
     ranks = {
         name: {run: 1 + sum(other < value for other in found.values()) for run, value in found.items()}

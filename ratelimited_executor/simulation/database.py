@@ -10,6 +10,7 @@ import contextlib
 import json
 import os
 import sqlite3
+from collections import defaultdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -136,19 +137,6 @@ CREATE TABLE event (                -- what the scenario did at a time, such as 
 
 _PROPERTIES: Final = "SELECT name, value FROM run"
 _ROW_COUNT_MAX: Final = 20_000  # rows buffered before they are written
-_TABLES: Final = {  # the tables to which rows are added, and the number of columns of each
-    "source": 4,
-    "step": 14,
-    "quantiles": 10,
-    "counter": 4,
-    "gauge": 4,
-    "histogram": 5,
-    "sample": 5,
-    "key_summary": 8,
-    "life": 5,
-    "slot": 6,
-    "event": 2,
-}
 
 
 class RunDatabase:
@@ -168,12 +156,7 @@ class RunDatabase:
 
     def __init__(self, path: str | os.PathLike[str] | None, *, is_new: bool = True) -> None:
         self.row_count = 0
-        self._rows: dict[str, list[tuple[Any, ...]]] = {table: [] for table in _TABLES}
-        self._inserts = {
-            table: f"INSERT INTO {table} VALUES ({', '.join('?' * count)})"  # noqa: S608  # names of our own
-            for table, count in _TABLES.items()
-        }
-        self._inserts["source"] = self._inserts["source"].replace("INSERT", "INSERT OR REPLACE")  # on resume
+        self._rows: defaultdict[str, list[tuple[Any, ...]]] = defaultdict(list)  # by table
         self._held_count = 0
         if path is not None and is_new and os.path.lexists(path):
             raise FileExistsError(f"{os.fspath(path)} already exists: give another name, resume it, or remove it first")
@@ -202,8 +185,9 @@ class RunDatabase:
         connection.execute("BEGIN")
         try:
             for table, rows in self._rows.items():
-                if rows:
-                    connection.executemany(self._inserts[table], rows)
+                verb = "INSERT OR REPLACE" if table == "source" else "INSERT"  # on resume, sources are there already
+                places = ", ".join("?" * len(rows[0]))
+                connection.executemany(f"{verb} INTO {table} VALUES ({places})", rows)
             connection.executemany("INSERT OR REPLACE INTO run VALUES (?, ?)", list(values.items()))
         except BaseException:
             connection.execute("ROLLBACK")
@@ -211,8 +195,7 @@ class RunDatabase:
         connection.execute("COMMIT")
         self.row_count += self._held_count
         self._held_count = 0
-        for rows in self._rows.values():
-            rows.clear()
+        self._rows.clear()
 
     def properties(self) -> dict[str, Any]:
         """Return the properties of the run."""

@@ -44,13 +44,16 @@ class Feed:
         priority: int,
         streams: tuple[Random, Random, Random],
     ) -> None:
-        if isinstance(job, Job) and job.is_recorded and not (isinstance(arrivals, Recorded) and arrivals.has_durations):
-            raise ValueError(NOT_RECORDED)
-        if isinstance(job, Job) and job.is_recorded and isinstance(arrivals, Recorded) and not arrivals.is_ended:
-            raise ValueError(
-                f"duration of {job.name} must be finite, and in the recording there is none where it has no end: remove what "
-                "has not ended from the recording, or give another column"
-            )
+        self._recorded: Recorded | None = None  # whose durations the jobs have
+        if isinstance(job, Job) and job.is_recorded:
+            if not (isinstance(arrivals, Recorded) and arrivals.has_durations):
+                raise ValueError(NOT_RECORDED)
+            if not arrivals.is_ended:
+                raise ValueError(
+                    f"duration of {job.name} must be finite, and in the recording there is none where it has no end: remove what "
+                    "has not ended from the recording, or give another column"
+                )
+            self._recorded = arrivals
         self.arrivals: Final = arrivals
         self.job: Final = job
         self._population: Final = keys if isinstance(keys, Population) and keys.is_changing else None
@@ -82,9 +85,7 @@ class Feed:
 
     def durations(self, begin: float) -> Sequence[float] | None:
         """Return the recorded durations of that minute; None if they are drawn."""
-        if isinstance(self.job, Job) and self.job.is_recorded and isinstance(self.arrivals, Recorded):
-            return self.arrivals.durations_between(begin, begin + CHUNK_SECONDS)
-        return None
+        return None if self._recorded is None else self._recorded.durations_between(begin, begin + CHUNK_SECONDS)
 
     def items(self, begin: float, count: int) -> Sequence[Any]:
         """Return what the executor is to call the job with, for each arrival of that minute."""

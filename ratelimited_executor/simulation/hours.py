@@ -9,9 +9,10 @@ if TYPE_CHECKING:
 
     from ratelimited_executor.testing.clock import VirtualClock
 
-__all__ = ["HOUR_SECONDS", "Shift", "in_force"]
+__all__ = ["DAY_SECONDS", "HOUR_SECONDS", "Shift", "in_force"]
 
 HOUR_SECONDS: Final = 3600.0
+DAY_SECONDS: Final = 86_400.0
 
 
 def in_force(hours: Mapping[int, Any], epoch: float) -> Any:

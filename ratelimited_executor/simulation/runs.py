@@ -14,6 +14,7 @@ from ratelimited_executor._core.durations import format_duration
 from ratelimited_executor._runtime.arguments import delay_of, number_of, seconds_of
 from ratelimited_executor._runtime.log import LOGGER
 from ratelimited_executor.simulation.database import FORMAT, RunDatabase, as_json, run_files
+from ratelimited_executor.simulation.hours import DAY_SECONDS
 from ratelimited_executor.simulation.limits import DAYS_MAX, STEP_SECONDS_MIN, check_most
 from ratelimited_executor.simulation.recorder import Recorder
 from ratelimited_executor.simulation.simulation import Scenario, Simulation
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
 
 __all__ = ["RunInProgress", "RunProgress", "RunResult", "end_of_step", "looks", "simulate", "span_of"]
 
-_DAY_SECONDS: Final = 86_400.0
 _PROGRESS_SECONDS: Final = 0.1  # between two reports
 _WRITE_SECONDS: Final = 2.0  # between two transactions
 _LOOK_SECONDS: Final = 60.0  # between two samples of queue depth and held permits
@@ -98,10 +98,10 @@ def span_of(
     scenario: Scenario, *, days: float | None, step: DurationLike, warm_up: DurationLike
 ) -> tuple[float, float, float]:
     """Return the seconds of a run, of its steps and of its warm-up, for arguments as of :func:`simulate`."""
-    total = number_of("days", scenario.days if days is None else days) * _DAY_SECONDS
+    total = number_of("days", scenario.days if days is None else days) * DAY_SECONDS
     if not 0 < total < math.inf:
         raise ValueError(f"days must be > 0 and finite, got {scenario.days if days is None else days!r}")
-    check_most("days", total / _DAY_SECONDS, DAYS_MAX, "days")
+    check_most("days", total / DAY_SECONDS, DAYS_MAX, "days")
     width = seconds_of("step", step)
     if width < STEP_SECONDS_MIN:
         raise ValueError(f"step must be at least {STEP_SECONDS_MIN} s, got {step!r}")
@@ -283,9 +283,9 @@ class RunInProgress:
         LOGGER.addFilter(warnings)
         try:
             if self._writes_from == -math.inf:
-                database.set({**self._properties, "days": self._total / _DAY_SECONDS, **self._state("running")})
+                database.set({**self._properties, "days": self._total / DAY_SECONDS, **self._state("running")})
             else:
-                database.set({"days": self._total / _DAY_SECONDS, "status": "running"})
+                database.set({"days": self._total / DAY_SECONDS, "status": "running"})
             simulation.set_up(self._scenario)
             recorder.check()
             self._is_set_up = True
@@ -409,7 +409,7 @@ class RunInProgress:
             ) from error
         if self._writes_from >= self._total:
             raise ValueError(
-                f"the run covers {self._writes_from / _DAY_SECONDS:g} days already: give more days= to continue"
+                f"the run covers {self._writes_from / DAY_SECONDS:g} days already: give more days= to continue"
             )
 
 

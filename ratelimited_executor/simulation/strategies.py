@@ -22,6 +22,7 @@ from ratelimited_executor._kernel.pacing import Pacing
 from ratelimited_executor._runtime.arguments import count_of, number_of
 from ratelimited_executor.simulation.arrivals import Poisson
 from ratelimited_executor.simulation.distributions import Exponential, LogNormal
+from ratelimited_executor.simulation.hours import DAY_SECONDS
 from ratelimited_executor.simulation.progress import InstantProgress
 from ratelimited_executor.simulation.simulation import Scenario
 from ratelimited_executor.spread.balance import balance
@@ -41,7 +42,6 @@ if TYPE_CHECKING:
 __all__ = ["STRATEGIES", "Central", "RandomSpread", "SelfRescheduling", "Slots", "Strategy", "WeightedSlots"]
 
 _T = TypeVar("_T")
-_DAY_SECONDS: Final = 86_400.0
 _HASH_COUNT: Final = 1 << 64
 
 
@@ -110,8 +110,8 @@ class Strategy(Scenario):
             lifetime=_named("lifetime", lambda: Exponential(self.lifetime)) if self.lifetime else None,
         )
         if self.outage_day:
-            begin = (self.outage_day - 1) * _DAY_SECONDS
-            sim.outage(accounts, "bank 0", begin, begin + _DAY_SECONDS)
+            begin = (self.outage_day - 1) * DAY_SECONDS
+            sim.outage(accounts, "bank 0", begin, begin + DAY_SECONDS)
         self.begin(sim, executor, accounts)
 
     def begin(self, sim: Simulation, executor: RateLimitedExecutor, accounts: Population) -> None:

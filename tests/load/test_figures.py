@@ -17,7 +17,7 @@ def test_durations_are_exact_to_three_digits() -> None:
     """Durations of a microsecond to an hour have three digits; longer ones count as an hour; the maximum is exact."""
     durations = Durations()
     for seconds in (0.000_001, 0.001_234, 1.5, 3_000.0, 9_999.0):
-        durations.add(seconds)
+        durations.add_all([seconds])
 
     assert 5 == durations.count
     assert pytest.approx(0.001_234, rel=1e-3) == durations.quantile(0.4)
@@ -31,7 +31,7 @@ def test_durations_survive_json() -> None:
     """Durations read from their JSON have the same quantiles, mean and maximum; no durations at all work as well."""
     durations = Durations()
     for number in range(1, 1000):
-        durations.add(number / 1000)
+        durations.add_all([number / 1000])
     read = Durations.from_json(json.loads(json.dumps(durations.to_json())))
 
     assert durations.curve() == read.curve()
@@ -43,7 +43,7 @@ def test_durations_survive_json() -> None:
 def test_broken_histogram_is_refused(change) -> None:
     """A broken histogram raises a ValueError, whichever error the codec raises."""
     durations = Durations()
-    durations.add(1)
+    durations.add_all([1])
 
     with pytest.raises(ValueError, match="histogram"):
         Durations.from_json(durations.to_json() | change)

@@ -117,7 +117,7 @@ def test_histograms_add_up() -> None:
     """Merged histograms have the durations of all, and merging no histogram gives an empty one."""
     parts = [Durations() for _ in range(3)]
     for number in range(1, 101):
-        parts[number % 2].add(number / 100)
+        parts[number % 2].add_all([number / 100])
 
     assert (100, 1) == (Durations.merged(parts).count, Durations.merged(parts).most)
     assert pytest.approx(0.5, rel=1e-3) == Durations.merged(parts).quantile(0.5)

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
+from typing import Final
 
 __all__ = ["CpuMeter"]
+
+_SECONDS_MIN: Final = 0.05  # over which shares are told
 
 
 class CpuMeter:
@@ -16,6 +19,7 @@ class CpuMeter:
 
     def shares(self, seconds: float) -> dict[str, float]:
         """Return ``cpu_share`` and ``cpu_wait_share`` of :class:`Figures`, after so many seconds."""
+        seconds = max(seconds, _SECONDS_MIN)
         return {
             "cpu_share": (time.process_time() - self._used) / seconds,
             "cpu_wait_share": (_wait_seconds() - self._waited) / seconds,

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import math
 from dataclasses import dataclass
 from html import escape
 from typing import TYPE_CHECKING, Final
 
 from ratelimited_executor._core.ticks import ticks
+from ratelimited_executor.simulation.report.document import script_json
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -164,11 +164,10 @@ def drawing(
         "over": [text for _, text in positions],
         "lines": [(line.name, [text_of(value) for value in line.values]) for line in lines],
     }
-    told = json.dumps(data, separators=(",", ":")).replace("<", "\\u003c")
     legend = "".join(f'<li><i style="background:{line.colour}"></i>{escape(line.name)}</li>' for line in lines)
     return (
         f'<div class="wide"><div class="drawing">{"".join(parts)}<output></output>'
-        f'<script type="application/json">{told}</script></div></div><ul class="legend">{legend}</ul>'
+        f'<script type="application/json">{script_json(data)}</script></div></div><ul class="legend">{legend}</ul>'
     )
 
 

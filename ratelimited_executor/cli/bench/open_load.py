@@ -39,8 +39,6 @@ __all__ = ["InFlight", "Live", "OpenLoad", "RequestSender", "in_steps"]
 _LEAD_SECONDS: Final = 0.25
 # Requests that start in one turn of the loop if they are late: it takes half a millisecond, and then responses are read.
 _TOGETHER_MAX: Final = 50
-# The shortest time over which shares of the CPU are told.
-_SHARE_SECONDS_MIN: Final = 0.05
 # A timer may fire early by the resolution of the loop's clock, and then there would be no second wake-up.
 _TIMER_SECONDS: Final = 0.002
 # Between two steps of a checkpoint, each of which takes a third of a millisecond: the loop is free for most of the time.
@@ -199,10 +197,7 @@ class OpenLoad:
 
     def _times(self) -> dict[str, float]:
         """Return how the process has spent its time since the beginning of the load."""
-        return {
-            **self._meter.shares(max(self.now(), _SHARE_SECONDS_MIN)),
-            "full_seconds": self._full_seconds,
-        }
+        return {**self._meter.shares(self.now()), "full_seconds": self._full_seconds}
 
     def class_names(self) -> Sequence[str]:
         """Return the names of the classes by their indexes; none without classes."""

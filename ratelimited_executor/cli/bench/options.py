@@ -13,13 +13,14 @@ from ratelimited_executor._core.escapes import shown
 from ratelimited_executor.cli.exits import CommandError
 from ratelimited_executor.load.arrivals import Phase, rate_text, staircase
 from ratelimited_executor.load.search import SearchRange
-from ratelimited_executor.load.verdicts import Thresholds
+from ratelimited_executor.load.verdicts import Thresholds, percent_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
     from pathlib import Path
 
 __all__ = [
+    "CLASSES_MAX",
     "LOAD_SECONDS",
     "BenchOptions",
     "classes_of",
@@ -40,7 +41,7 @@ _STEP_SECONDS: Final = 10.0  # of a step and of a trial, unless --every says oth
 # For --find-max with one rate: the search begins there, and extends to this factor below and above.
 _SEARCH_FACTOR: Final = 1024.0
 _CLASS_NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9_.-]*")
-_CLASSES_MAX: Final = 100  # the histograms of a class take half a megabyte
+CLASSES_MAX: Final = 100  # the histograms of a class take half a megabyte
 _UNNAMED: Final = "several rates are those of classes, and each needs a name: --rate ordinary=400 --rate urgent=20"
 _UNNAMED_THRESHOLDS: Final = (
     "one threshold is for all, and any other needs the name of a class in front, such as urgent= for --rate urgent=20"
@@ -197,9 +198,9 @@ def settings_of(options: BenchOptions, *, connections: int, requests: str | None
     if options.p99:
         settings["p99 at most"] = _thresholds_text(options, options.p99, format_duration)
     if options.errors:
-        settings["errors at most"] = _thresholds_text(options, options.errors, _percent)
+        settings["errors at most"] = _thresholds_text(options, options.errors, percent_text)
     if options.reach is not None:
-        settings["reach at least"] = _percent(options.reach)
+        settings["reach at least"] = percent_text(options.reach)
     return settings
 
 
@@ -242,15 +243,11 @@ def settings_of_users(options: BenchOptions) -> dict[str, str]:
     settings["timeout"] = format_duration(options.timeout)
     for name, thresholds, text_of in (
         ("p99 at most", options.p99, format_duration),
-        ("errors at most", options.errors, _percent),
+        ("errors at most", options.errors, percent_text),
     ):
         if "" in thresholds:
             settings[name] = text_of(thresholds[""])
     return settings
-
-
-def _percent(share: float) -> str:
-    return f"{100 * share:.3g} %"
 
 
 def _thresholds_text(options: BenchOptions, values: Mapping[str, float], text_of: Callable[[float], str]) -> str:
@@ -313,8 +310,8 @@ def read_rates(texts: Iterable[str]) -> dict[str, tuple[float, float]]:
     rates = _read_by_class(texts, _read_range, what="rates", unnamed=_UNNAMED)
     if "" in rates and len(rates) > 1:
         raise ValueError(_UNNAMED)
-    if len(rates) > _CLASSES_MAX:
-        raise ValueError(f"{len(rates):,} classes are too many, at most {_CLASSES_MAX}")
+    if len(rates) > CLASSES_MAX:
+        raise ValueError(f"{len(rates):,} classes are too many, at most {CLASSES_MAX}")
     return rates
 
 

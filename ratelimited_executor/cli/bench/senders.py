@@ -9,14 +9,14 @@ import socket
 import ssl
 import zlib
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from ratelimited_executor.cli.contexts import entered, is_context
 from ratelimited_executor.load.recording import LoadOutcome
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+    from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 
     from ratelimited_executor.cli.bench.open_load import InFlight
     from ratelimited_executor.load.arrivals import Arrival
@@ -150,22 +150,17 @@ async def function_sender(
             yield CoroutineSender(_caller(function, threads, class_names), timeout=timeout)
 
 
-class _Threads:
-    """The worker threads of a plain function, if any. Leaving does not wait for threads that hang."""
-
-    def __init__(self, count: int) -> None:
-        self.pool = ThreadPoolExecutor(count, thread_name_prefix="bench") if count else None
-
-    def __enter__(self) -> ThreadPoolExecutor | None:
-        return self.pool
-
-    def __exit__(self, *exception: object) -> None:
-        if self.pool is not None:
-            self.pool.shutdown(wait=False, cancel_futures=True)
-
-
-def _threads_for(function: Callable[..., Any], connections: int) -> _Threads:
-    return _Threads(connections if is_in_threads(function) else 0)
+@contextmanager
+def _threads_for(function: Callable[..., Any], count: int) -> Iterator[ThreadPoolExecutor | None]:
+    """Yield the worker threads of a plain function; None for any other. Leaving does not wait for threads that hang."""
+    if not is_in_threads(function):
+        yield None
+        return
+    threads = ThreadPoolExecutor(count, thread_name_prefix="bench")
+    try:
+        yield threads
+    finally:
+        threads.shutdown(wait=False, cancel_futures=True)
 
 
 def _caller(function: Callable[..., Any], threads: ThreadPoolExecutor | None, class_names: Sequence[str]) -> Send:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from ratelimited_executor._core.durations import format_duration
 from ratelimited_executor._core.escapes import visible
 from ratelimited_executor.load.durations import SHARES
+from ratelimited_executor.load.verdicts import percent_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -62,7 +63,7 @@ def _requests(figures: Figures, *, is_open: bool) -> TextTable:
         ("requests", f"{figures.count:,} in {format_duration(figures.seconds)}"),
         *_rates(figures, is_open=is_open),
         ("throughput without errors", f"{figures.answered_rate:,.1f}/s"),
-        (ERRORS, f"{figures.error_count:,} ({100 * figures.error_share:.3g} %)"),
+        (ERRORS, f"{figures.error_count:,} ({percent_text(figures.error_share)})"),
         *((f"  {visible(kind)}", f"{count:,}") for kind, count in figures.errors.items()),
     ]
     if figures.statuses:

@@ -25,6 +25,7 @@ from yarl import URL
 from ratelimited_executor.cli.bench.aiohttp_client import BoundedBody, kind_of_client_error, send_once
 from ratelimited_executor.cli.bench.cpu import CpuMeter
 from ratelimited_executor.cli.bench.open_load import Live
+from ratelimited_executor.cli.bench.options import CLASSES_MAX
 from ratelimited_executor.cli.bench.senders import HEAD_BYTES, message_of, outcome_of_status
 from ratelimited_executor.load.arrivals import Arrival, Phase, Schedule
 from ratelimited_executor.load.recording import LoadOutcome, LoadRecorder
@@ -43,10 +44,8 @@ _PAUSE_SECONDS: Final = 1.0  # of a user after an exception, so that one that al
 _PROBE_SECONDS: Final = 0.01  # between two looks at how late the event loop is
 _END_SECONDS: Final = 5.0  # for the code of users to end once it is cancelled
 _BODY_BYTES_MAX: Final = 16 * 1_048_576  # of a response, decompressed, as each is held as a whole
-_NAMES_MAX: Final = 100  # the histograms of a class take half a megabyte
 _OTHER: Final = "other"
 _NO_REQUEST: Final = "before a request"  # the class of an exception of a user that has sent nothing yet
-_SHARE_SECONDS_MIN: Final = 0.05  # over which shares of the CPU are told
 _VARIABLE: Final = re.compile(r"(?<=/)[^/]*[0-9][^/]*")
 
 
@@ -155,8 +154,7 @@ class UserLoad:
             rates = [counts[index] / seconds if seconds else 0.0 for index in range(len(self._turns))]
             classes = {name: self._phases(rate) for name, rate in zip(self._turns, rates, strict=True)}
             self.recorder.classify(Schedule(classes=classes))
-        shares = meter.shares(max(self.now(), _SHARE_SECONDS_MIN))
-        return self.recorder.figures(seconds=seconds, full_seconds=0.0, **shares)
+        return self.recorder.figures(seconds=seconds, full_seconds=0.0, **meter.shares(self.now()))
 
     def class_names(self) -> Sequence[str]:
         """Return the names of the steps by their indexes, as far as there were any."""
@@ -214,7 +212,7 @@ class UserLoad:
 
     def arrival(self, name: str) -> Arrival:
         """Return a request that begins now."""
-        if name not in self._turns and len(self._turns) >= _NAMES_MAX:
+        if name not in self._turns and len(self._turns) >= CLASSES_MAX:
             name = _OTHER
         turn, due = self._turns.setdefault(name, 0), self.now()
         index = list(self._turns).index(name)

@@ -18,7 +18,7 @@ from ratelimited_executor._core.escapes import visible
 from ratelimited_executor.cli.bench.tables import ERRORS, span, tables_of
 from ratelimited_executor.cli.screen import Fitting, block_for
 from ratelimited_executor.load.recording import EDGES
-from ratelimited_executor.load.verdicts import why_tool_was_limit
+from ratelimited_executor.load.verdicts import percent_text, why_tool_was_limit
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -276,4 +276,4 @@ def comparison_table(before: str, after: str, changes: Sequence[Change]) -> Tabl
 def _value(unit: str, value: float, noise: float | None) -> str:
     if unit == "seconds":
         return span(value) if noise is None else f"{span(value)} ± {span(noise)}"
-    return f"{100 * value:.3g} %" if unit == "share" else f"{value:,.1f}/s"
+    return percent_text(value) if unit == "share" else f"{value:,.1f}/s"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
@@ -12,7 +11,7 @@ from rich.live import Live
 from ratelimited_executor.cli.exits import CommandError, ExitStatus
 from ratelimited_executor.cli.operate.peers_view import Picture, draw, to_json
 from ratelimited_executor.cli.operate.redis_reader import GARBLED, SCAN_COUNT, RedisReader, RedisReadError
-from ratelimited_executor.cli.screen import console_of, print_line
+from ratelimited_executor.cli.screen import console_of, print_line, warn
 from ratelimited_executor.cli.stopping import termination_interrupts
 from ratelimited_executor.peers.redis.ticket_inspection import limits_of, names_of, pattern_of
 from ratelimited_executor.peers.redis.ticket_script import ticket_keys_of
@@ -65,7 +64,7 @@ def show_peers(
         except RedisReadError as error:
             raise CommandError(str(error)) from error
         if reason is not None:
-            print(reason, file=sys.stderr)  # noqa: T201  # this module does not know click
+            warn(reason)
             return ExitStatus.FAILED
         if options.as_json:
             print_line(console, to_json(picture))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +14,7 @@ from ratelimited_executor._core.fleet.slots import SlotCall
 from ratelimited_executor.cli.exits import CommandError, ExitStatus
 from ratelimited_executor.cli.operate.redis_reader import RedisReader, RedisReadError
 from ratelimited_executor.cli.operate.slots_view import draw_slots, slots_fields
-from ratelimited_executor.cli.screen import console_of, print_line
+from ratelimited_executor.cli.screen import console_of, print_line, warn
 from ratelimited_executor.peers.redis.slot_inspection import SlotsView
 from ratelimited_executor.peers.redis.slot_script import (
     SLOT_SCRIPT,
@@ -70,9 +69,9 @@ def show_slots(options: SlotsOptions, *, confirm: Callable[[str], bool], console
             if slots is None:
                 nothing = editor.why_nothing("slots")
                 if not options.limits or options.release is not None:
-                    _warn(nothing)
+                    warn(nothing)
                     return ExitStatus.FAILED
-                _warn(f"Warning: {nothing}")  # the name of the group may be misspelt
+                warn(f"Warning: {nothing}")  # the name of the group may be misspelt
                 slots = _NO_SLOTS
             _check_limits(slots, options.limits)
             if options.release is not None:
@@ -114,11 +113,7 @@ def _tell_of_new_pools(slots: SlotsView, limits: Iterable[tuple[str, int]]) -> N
     for name, _ in limits:
         if name not in known:
             others = f"; there were: {', '.join(map(visible, known))}" if known else ""
-            _warn(f"Warning: --set: {name!r} is a new pool of this group{others}")
-
-
-def _warn(text: str) -> None:
-    print(text, file=sys.stderr)  # noqa: T201  # this module does not know click
+            warn(f"Warning: --set: {name!r} is a new pool of this group{others}")
 
 
 def _holder_of(slots: SlotsView, fence: int) -> ClaimView:

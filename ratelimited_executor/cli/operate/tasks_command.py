@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,7 +21,7 @@ from ratelimited_executor._runtime.durable.repairs import Selection, repair, sel
 from ratelimited_executor._runtime.time.clock import SystemClock
 from ratelimited_executor.cli.exits import CommandError, ExitStatus
 from ratelimited_executor.cli.operate.tasks_view import StorePicture, draw_tasks, tasks_fields
-from ratelimited_executor.cli.screen import console_of, print_line
+from ratelimited_executor.cli.screen import console_of, print_line, warn
 from ratelimited_executor.cli.stopping import termination_interrupts
 from ratelimited_executor.durable import DurableTasks, PostgresStore, RedisStore, SQLiteStore
 from ratelimited_executor.exceptions import StoreUnavailableError
@@ -340,7 +339,7 @@ async def _repair(
 
 def _say(text: str) -> None:
     """Print a line to standard error, which may tell of errors of tasks."""
-    print(visible(masked_text(text)), file=sys.stderr)  # noqa: T201  # this module does not know click
+    warn(visible(masked_text(text)))
 
 
 def _state_of(options: TasksOptions) -> DurableState | None:

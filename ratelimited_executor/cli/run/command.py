@@ -11,7 +11,7 @@ from ratelimited_executor.cli.exits import CommandError, ExitStatus
 from ratelimited_executor.cli.run.inputs import LineSource
 from ratelimited_executor.cli.run.job import RunJob
 from ratelimited_executor.cli.run.options import RunOptions, check_options
-from ratelimited_executor.cli.run.outputs import Remaining, open_results
+from ratelimited_executor.cli.run.outputs import Remaining, close_output, open_results
 from ratelimited_executor.cli.stopping import Signals, Stop
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def run(options: RunOptions, runner: asyncio.Runner) -> ExitStatus:
         if options.results is not None:
             results = open_results(options.results, source=source, append=options.append)
             if options.results != "-":
-                stack.callback(_close, results)
+                stack.callback(close_output, results)
         remaining = None
         if options.remaining is not None:
             if results is not None and _is_same_file(results, options.remaining):
@@ -57,8 +57,3 @@ def _is_same_file(file: BinaryIO, path: str) -> bool:
     with suppress(OSError):  # standard output is missing, or is not a real file
         return os.path.samestat(os.fstat(file.fileno()), Path(path).stat())
     return False
-
-
-def _close(file: BinaryIO) -> None:
-    with suppress(OSError):  # the disk is full: that was reported when the rows were written
-        file.close()

@@ -19,10 +19,9 @@ from ratelimited_executor.cli.run.bulk_run import BulkRun
 from ratelimited_executor.cli.run.calls import CallSettings, TargetExitError
 from ratelimited_executor.cli.run.decoding import Decoder, JsonDecoder, TextDecoder
 from ratelimited_executor.cli.run.due_times import DueAtField, DueAtOnce, DueEvenly, DueTimes
-from ratelimited_executor.cli.run.inputs import LineSource, count_lines
+from ratelimited_executor.cli.run.inputs import LineSource, count_lines, lines_in
 from ratelimited_executor.cli.run.lookahead import Gate
 from ratelimited_executor.cli.run.options import check_threads
-from ratelimited_executor.cli.run.outputs import count_remaining
 from ratelimited_executor.cli.run.progress import (
     Bar,
     PlainLines,
@@ -307,7 +306,7 @@ class RunJob:
         """Write, or at least count, the lines that were not started; None if a stream was not read to its end."""
         is_countable = self._remaining is not None or self._source.is_file
         lines = run.not_started(with_unread=is_countable)
-        writing = partial(count_remaining, lines)
+        writing = partial(lines_in, lines)
         if self._remaining is not None:
             writing = partial(self._remaining.keep, lines, is_bounded=self._source.is_file)
         try:

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Final
 
 from ratelimited_executor.cli.exits import CommandError
+from ratelimited_executor.cli.run.inputs import is_file_at, lines_in
 
 if sys.platform != "win32":
     import fcntl
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
     from ratelimited_executor.cli.run.inputs import LineSource
 
-__all__ = ["Remaining", "count_remaining", "open_results"]
+__all__ = ["Remaining", "close_output", "open_results"]
 
 # Suffix of the file of remaining lines until it is complete.
 PARTIAL_SUFFIX: Final = ".partial"
@@ -59,7 +60,7 @@ def open_results(path: str, *, source: LineSource, append: bool) -> BinaryIO:
             if _is_regular(file):
                 _claim_results(path, file, append=append)
         except BaseException:
-            _close(file)
+            close_output(file)
             raise
     return file
 
@@ -132,7 +133,7 @@ class Remaining:
         assert file is not None, "claimed before the run"
         partial = self._partial
         try:
-            count = count_remaining(_written(file, blocks, None if is_bounded else partial))
+            count = lines_in(_written(file, blocks, None if is_bounded else partial))
         finally:
             file.flush()
         if partial is None:
@@ -157,7 +158,7 @@ class Remaining:
             if self._partial is not None and self.leftover is None:
                 with suppress(OSError):
                     self._partial.unlink()  # before the lock is released
-            _close(self._file)
+            close_output(self._file)
 
     def _lock_partial(self, partial: Path) -> None:
         """Open and lock FILE.partial; repeat if the run that held it has ended and renamed it meanwhile."""
@@ -169,13 +170,13 @@ class Remaining:
                     raise CommandError(f"--remaining {self.path!r}: {partial} is not a regular file; name another file")
                 if not _is_locked(file):
                     raise _in_use("--remaining", self.path, file)
-                if _is_at(file, partial):
+                if is_file_at(file.fileno(), partial):
                     self._file, self._partial = file, partial
                     return
             except BaseException:
-                _close(file)
+                close_output(file)
                 raise
-            _close(file)
+            close_output(file)
 
     def _replace_empty(self) -> None:
         """Refuse files that are not empty, and replace an empty one, with its permissions."""
@@ -194,16 +195,6 @@ class Remaining:
         if sys.platform != "win32":
             os.fchmod(self._file.fileno(), stat.S_IMODE(self._target.stat().st_mode))
         self._target.unlink()
-
-
-def count_remaining(blocks: Iterable[bytes]) -> int:
-    """Count the lines in blocks of raw lines, including a last line without newline."""
-    count, last = 0, b"\n"
-    for block in blocks:
-        if block:
-            count += block.count(b"\n")
-            last = block[-1:]
-    return count + (last != b"\n")
 
 
 def _written(file: BinaryIO, blocks: Iterable[bytes], watched: Path | None) -> Iterator[bytes]:
@@ -295,14 +286,7 @@ def _is_filled(path: Path) -> bool:
         return False
 
 
-def _is_at(file: BinaryIO, path: Path) -> bool:
-    """True if a path still names the file that was opened with it."""
-    try:
-        return os.path.samestat(os.fstat(file.fileno()), path.stat())
-    except OSError:
-        return False
-
-
-def _close(file: BinaryIO) -> None:
-    with suppress(OSError):  # the disk is full: that was reported when the rows were written
+def close_output(file: BinaryIO) -> None:
+    """Close a file, whatever the system says: what could not be written was reported when that was tried."""
+    with suppress(OSError):
         file.close()

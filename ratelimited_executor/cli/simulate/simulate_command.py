@@ -22,6 +22,7 @@ from ratelimited_executor.cli.simulate.progress import describe_run, show_runs
 from ratelimited_executor.cli.simulate.scenarios import describe_error, load_scenarios
 from ratelimited_executor.simulation import CRITERIA, RunResult, compare, simulate
 from ratelimited_executor.simulation.database import read_properties, run_files
+from ratelimited_executor.simulation.hours import DAY_SECONDS
 from ratelimited_executor.simulation.limits import NAME_BYTES_MAX
 from ratelimited_executor.simulation.report.units import delay_text, kept_text, objective_text
 
@@ -37,7 +38,6 @@ __all__ = ["SimulateOptions", "run_simulations", "stopping"]
 _PAGE = "report.html"
 _EXECUTOR_COUNT_MAX = 4  # with more executors, only the total is shown
 _KEY_LENGTH = 20  # of a key, as it is shown
-_DAY_SECONDS = 86_400.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -173,7 +173,7 @@ def stopping() -> Iterator[Callable[[], bool]]:
 
 def _is_through(file: Path, days: float) -> bool:
     """True if a run is finished."""
-    return float(read_properties(file).get("reached", 0.0)) >= days * _DAY_SECONDS
+    return float(read_properties(file).get("reached", 0.0)) >= days * DAY_SECONDS
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from html import escape
 from itertools import zip_longest
 from textwrap import wrap
@@ -10,7 +11,20 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-__all__ = ["GREY", "alert", "axis", "document", "layout", "plot_html", "row_html", "section", "table", "table_html"]
+__all__ = [
+    "GREY",
+    "alert",
+    "axis",
+    "document",
+    "layout",
+    "notes_html",
+    "plot_html",
+    "row_html",
+    "script_json",
+    "section",
+    "table",
+    "table_html",
+]
 
 GREY: Final = "#8a8f98"
 _TITLE_CHARACTERS: Final = 36  # of a line of the title of an axis: what fits on a phone
@@ -172,6 +186,15 @@ def row_html(heading: str, cells: Iterable[str], attributes: str = "", *, labels
     first, *marks = [f' data-label="{escape(label)}"' for label in labels] or [""]
     body = "".join(f"<td{mark}>{cell}</td>" for cell, mark in zip_longest(cells, marks, fillvalue=""))
     return f'<tr{attributes}><th scope="row"{first}>{heading}</th>{body}</tr>'
+
+
+def script_json(value: Any) -> str:
+    r"""Return a value as JSON that no browser takes for the end of the script that contains it.
+
+    >>> script_json({"name": "</script>"})
+    '{"name":"\\u003c/script>"}'
+    """
+    return json.dumps(value, separators=(",", ":")).replace("<", "\\u003c")
 
 
 def layout(height: int = 400, **more: Any) -> dict[str, Any]:

@@ -6,6 +6,7 @@ import math
 from typing import TYPE_CHECKING
 
 from ratelimited_executor.simulation.report.document import section, table
+from ratelimited_executor.simulation.report.reading import label_of
 from ratelimited_executor.simulation.report.units import delay_text, kept_text, number, objective_text
 
 if TYPE_CHECKING:
@@ -19,8 +20,7 @@ __all__ = ["kinds_section"]
 
 def kinds_section(runs: Sequence[StoredRun]) -> str:
     """Return the section of the kinds of jobs; nothing if no run has any."""
-    several = len(runs) > 1
-    kinds = [(f"{run.label}: {kind.name}" if several else kind.name, kind) for run in runs for kind in run.kinds]
+    kinds = [(label_of(kind.name, run, runs), kind) for run in runs for kind in run.kinds]
     if not kinds:
         return ""
     waits = [
@@ -29,7 +29,7 @@ def kinds_section(runs: Sequence[StoredRun]) -> str:
         for heading, found in kind.waits
     ]
     kept = [[name, *_objective(each)] for name, kind in kinds for each in kind.objectives]
-    costs = [row for run in runs for row in _costs(run, f"{run.label}: " if several else "")]
+    costs = [[label_of(name, run, runs), cost] for run in runs for name, cost in _costs(run)]
     body = ""
     for headings, rows, caption in (
         (
@@ -50,9 +50,9 @@ def _objective(each: ObjectiveSummary) -> list[str]:
     return [objective_text(each), kept, delay_text(each.worst)]
 
 
-def _costs(run: StoredRun, label: str) -> list[list[str]]:
+def _costs(run: StoredRun) -> list[tuple[str, str]]:
     calls = [(f"calls of {kind.name}", kind.cost) for kind in run.kinds if kind.cost]
     parts = [*([("workers", run.worker_cost)] if run.worker_cost else []), *calls]
     if len(parts) > 1:
         parts.append(("all", math.fsum(cost for _, cost in parts)))
-    return [[f"{label}{name}", f"{cost:,.2f}" if cost < 1000 else number(cost)] for name, cost in parts]
+    return [(name, f"{cost:,.2f}" if cost < 1000 else number(cost)) for name, cost in parts]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from ratelimited_executor.simulation.report.plots import COLOURS, ReportLine, TimeFrame, TimePlot, rounded
+from ratelimited_executor.simulation.report.reading import label_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -45,7 +46,7 @@ def _resources(found: list[_Found], frame: TimeFrame, runs: Sequence[StoredRun])
     for number, name in enumerate(list(names)[:_PLOTS_MAX], start=1):
         lines: list[ReportLine] = []
         for index, (run, series) in enumerate(pair for pair in found if pair[1].metric == _USED + name):
-            label = _label(run, series.source, runs)
+            label = label_of(series.source, run, runs)
             lines.append(_line(label, index, frame, run, series.values))
             for other in run.series:
                 if (other.source, other.metric) == (series.source, _LIMIT + name):
@@ -63,7 +64,7 @@ def _keys(found: list[_Found], frame: TimeFrame, runs: Sequence[StoredRun]) -> I
         if chosen:
             lines = [
                 _line(
-                    _label(run, series.source, runs) + ("" if several else f", {_KEYS[series.metric]}"),
+                    label_of(series.source, run, runs) + ("" if several else f", {_KEYS[series.metric]}"),
                     index, frame, run, series.values,
                 )
                 for index, (run, series) in enumerate(chosen)
@@ -87,10 +88,6 @@ def _gauges(found: list[_Found], frame: TimeFrame, runs: Sequence[StoredRun]) ->
             for index, (run, series) in enumerate(chosen)
         ]
         yield _plot(f"gauge-{number}", f"Gauge {name}", caption, chosen[0][1].unit or name, frame, lines)
-
-
-def _label(run: StoredRun, name: str, runs: Sequence[StoredRun]) -> str:
-    return f"{run.label}: {name}" if len(runs) > 1 else name
 
 
 def _line(

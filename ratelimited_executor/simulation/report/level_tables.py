@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ratelimited_executor.simulation.report.document import section, table
+from ratelimited_executor.simulation.report.reading import label_of
 from ratelimited_executor.simulation.report.units import number
 
 if TYPE_CHECKING:
@@ -17,16 +18,12 @@ __all__ = ["levels_section"]
 
 def levels_section(runs: Sequence[StoredRun]) -> str:
     """Return the section; nothing if no run has resources or gauges."""
-
-    def label(run: StoredRun, name: str) -> str:
-        return f"{run.label}: {name}" if len(runs) > 1 else name
-
     used = [
-        [label(run, name), number(amount), f"{100 * part:.1f} %"]
+        [label_of(name, run, runs), number(amount), f"{100 * part:.1f} %"]
         for run in runs
         for name, (amount, part) in run.resources.items()
     ]
-    gauges = [[label(run, name), *map(number, values)] for run in runs for name, values in run.gauges.items()]
+    gauges = [[label_of(name, run, runs), *map(number, values)] for run in runs for name, values in run.gauges.items()]
     body = ""
     if used:
         headings = ("Resource", "Used", "Of the limit")

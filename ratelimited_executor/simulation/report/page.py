@@ -21,6 +21,7 @@ from ratelimited_executor.simulation.report.figures import figure_html
 from ratelimited_executor.simulation.report.kind_tables import kinds_section
 from ratelimited_executor.simulation.report.level_tables import levels_section
 from ratelimited_executor.simulation.report.plots import TimePlot
+from ratelimited_executor.simulation.report.reading import label_of
 from ratelimited_executor.simulation.report.units import NONE, delay_text, duration, number
 from ratelimited_executor.simulation.summary import gathered_notes
 
@@ -168,7 +169,7 @@ def _keys_table(runs: Sequence[StoredRun]) -> str:
     is_changing = any(any(population.turnover) for run in runs for population in run.populations)
     rows = [
         [
-            f"{run.label}: {population.name}" if len(runs) > 1 else population.name,
+            label_of(population.name, run, runs),
             *map(_optional, (population.keys, population.never_synced, population.syncs, population.failures)),
             _seconds(population.longest_interval),
             *((f"{count:,}" for count in population.turnover) if is_changing else ()),

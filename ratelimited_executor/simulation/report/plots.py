@@ -7,7 +7,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from ratelimited_executor.simulation.report.reading import Bin
+from ratelimited_executor.simulation.report.reading import Bin, label_of
 from ratelimited_executor.simulation.report.units import (
     Unit,
     duration,
@@ -314,7 +314,7 @@ def _levels(
     several = len(runs) > 1
     chosen = [(run, run.total, run.label if several else "all executors") for run in of_runs]
     singles = [
-        (run, series, f"{run.label}: {series.name}" if several else series.name)
+        (run, series, label_of(series.name, run, runs))
         for run in of_runs
         for series in run.executors
         if len(run.executors) > 1
@@ -417,7 +417,7 @@ def _sync_intervals(runs: Sequence[StoredRun]) -> HistogramPlot | None:
     grid = _LogGrid(all_bins, begin, end) if is_log or _has_steady_growth(all_bins) else None
     bars = []
     for index, (run, population) in enumerate(found):
-        name = f"{run.label}: {population.name}" if several else population.name
+        name = label_of(population.name, run, runs)
         opacity = 0.6 if len(found) >= _TRANSPARENT_FROM else 0.9
         bins = population.bins if grid is None else grid.joined(population.bins)
         bars.append(_bars(name, COLOURS[index % len(COLOURS)], bins, unit, opacity, is_log=is_log))
@@ -536,8 +536,7 @@ def _has_steady_growth(bins: list[Bin]) -> bool:
 
 
 def _slots(runs: Sequence[StoredRun]) -> RingPlot | None:
-    several = len(runs) > 1
-    rings = [_ring(run, cycle, several=several) for run in runs for cycle in run.cycles if cycle.slots]
+    rings = [_ring(label_of(cycle.name, run, runs), cycle) for run in runs for cycle in run.cycles if cycle.slots]
     if not rings:
         return None
     caption = (
@@ -547,8 +546,7 @@ def _slots(runs: Sequence[StoredRun]) -> RingPlot | None:
     return RingPlot("slots", "Slots", caption, rings)
 
 
-def _ring(run: StoredRun, cycle: Cycle, *, several: bool) -> Ring:
-    title = f"{run.label}: {cycle.name}" if several else cycle.name
+def _ring(title: str, cycle: Cycle) -> Ring:
     return Ring(
         title,
         [f"{len(cycle.slots):,} slots", f"{sum(slot.keys for slot in cycle.slots):,} keys"],

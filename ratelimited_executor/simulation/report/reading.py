@@ -41,6 +41,7 @@ __all__ = [
     "StoredRun",
     "StoredSlot",
     "StoredSource",
+    "label_of",
     "read_run",
     "read_runs",
 ]
@@ -216,6 +217,11 @@ class StoredRun:
         """The number of keys that were never synced; None if the run does not record it."""
         counts = [population.never_synced for population in self.populations if population.never_synced is not None]
         return sum(counts) if counts else None
+
+
+def label_of(name: str, run: StoredRun, runs: Sequence[StoredRun]) -> str:
+    """Return a name of something in a run, with the label of the run if there are several."""
+    return f"{run.label}: {name}" if len(runs) > 1 else name
 
 
 def read_runs(paths: Iterable[str | os.PathLike[str]]) -> list[StoredRun]:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from ratelimited_executor._core.durations import format_duration
-from ratelimited_executor.simulation.report.document import document, notes_html, section, table
+from ratelimited_executor.simulation.report.document import document, notes_html, script_json, section, table
 from ratelimited_executor.simulation.report.sweep_table import (
     DIFFERENCE,
     columns_of,
@@ -205,7 +205,7 @@ def write_sweep_page(found: Sweep, page: str | os.PathLike[str]) -> Path:
         section("all", "All configurations", f'{_table(found)}<p class="note">{escape(found.shortcut)}</p>'),
         section("theory", "Check by queueing theory", _theory(found)) if found.expected_waits else "",
         section("given", "Assumptions", _assumptions(found)),
-        f'<script type="application/json" id="sweep">{_json(_data(found))}</script>',
+        f'<script type="application/json" id="sweep">{script_json(_data(found))}</script>',
         _SCRIPT,
     ]
     path = Path(page)
@@ -351,8 +351,3 @@ def _cell(found: Sweep, each: Configuration, names: Sequence[str]) -> dict[str, 
         "runs": len(each.runs),
         "figures": [(name, interval_text(name, each.estimate(name))) for name in names],
     }
-
-
-def _json(data: dict[str, Any]) -> str:
-    """Return JSON that no browser takes for the end of its script."""
-    return json.dumps(data).replace("<", "\\u003c")

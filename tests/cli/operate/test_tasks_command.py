@@ -491,7 +491,7 @@ def test_terminal_keeps_the_last_picture_while_the_store_is_away(path):
 
     text = watched(path, lambda: rename("durable_tasks", "away"), back)
     assert ["1", "1", "0", "0"] == re.findall(r"dead +(\d) +dead letters", text)
-    assert 1 == text.count("no such table")
+    assert 1 == " ".join(text.split()).count("no such table")  # wherever the line is broken
 
 
 def test_termination_restores_the_terminal(path):

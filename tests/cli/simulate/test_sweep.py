@@ -105,7 +105,7 @@ def test_traffic_is_given_and_not_chosen(folder):
     assert "hub: 6 configurations" in text
     assert "keeps every objective in all of its 4 runs: workers=12" in text
     page = (folder / "sweep-hub" / "sweep.html").read_text()
-    assert '"traffic": ["1", "2"]' in page
+    assert '"traffic":["1","2"]' in page
 
 
 def test_no_configuration_may_do(folder):
