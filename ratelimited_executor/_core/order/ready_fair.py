@@ -8,9 +8,8 @@ from collections import deque
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from ratelimited_executor._core.keys.keys import given_key
 from ratelimited_executor._core.order.fair import Flow, Level
-from ratelimited_executor._core.order.ordering import TaskView
+from ratelimited_executor._core.order.ordering import view_of
 from ratelimited_executor._kernel.records import TaskClass
 from ratelimited_executor._kernel.runs import Run
 
@@ -501,17 +500,8 @@ class ReadyFair:
     def _key_by(self, key: Hashable, name: str, due: float, rank: Rank, cost: int, place: Any) -> Hashable:
         by = self._clock.fair.by
         assert by is not None
-        view = TaskView(
-            name=name,
-            priority=-rank[0],
-            due=self._clock.to_epoch(due),
-            is_repeating=rank[1] is TaskClass.REPEATING,
-            is_immediate=rank[1] is TaskClass.IMMEDIATE,
-            arrival=next(self._clock.arrivals),
-            key=given_key(key),
-            cost=cost,
-            place=place,
-        )
+        arrival = next(self._clock.arrivals)
+        view = view_of(name, rank, self._clock.to_epoch(due), arrival=arrival, key=key, cost=cost, place=place)
         try:
             found = self._clock.keys.held(by(view))
         except BaseException as error:  # noqa: BLE001  # as for weights

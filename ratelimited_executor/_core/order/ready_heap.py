@@ -5,10 +5,8 @@ from __future__ import annotations
 from itertools import count, islice
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from ratelimited_executor._core.keys.keys import given_key
 from ratelimited_executor._core.lazy_heap import GuardedHeap, WholeHeap
-from ratelimited_executor._core.order.ordering import TaskView
-from ratelimited_executor._kernel.records import TaskClass
+from ratelimited_executor._core.order.ordering import view_of
 from ratelimited_executor._kernel.runs import RecordRun, Run
 
 if TYPE_CHECKING:
@@ -222,18 +220,9 @@ class ReadyHeap:
         self, source: Source | None, position: Any, due: float, name: str, rank: Rank, keyed: Source | TaskRecord
     ) -> None:
         arrival = next(self._arrivals)
-        minus_priority, kind = rank
-        view = TaskView(
-            name=name,
-            priority=-minus_priority,
-            due=self._to_epoch(due),
-            is_repeating=kind is TaskClass.REPEATING,
-            is_immediate=kind is TaskClass.IMMEDIATE,
-            arrival=arrival,
-            key=given_key(keyed.key),
-            cost=position.cost if source is None else source.cost_of(position),
-            place=(position, 0) if source is None else (source, position),
-        )
+        cost = position.cost if source is None else source.cost_of(position)
+        place = (position, 0) if source is None else (source, position)
+        view = view_of(name, rank, self._to_epoch(due), arrival=arrival, key=keyed.key, cost=cost, place=place)
         try:
             key: Any = (self._order(view),)
         except BaseException as error:  # noqa: BLE001  # an order is user code: its task goes last and is not lost
