@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from ratelimited_executor._core.order.ordering import Order
     from ratelimited_executor._core.queue.records import TaskRecord
-    from ratelimited_executor._kernel.contracts import Rank, Ready, Source
+    from ratelimited_executor._kernel.contracts import Rank, Source
 
 __all__ = ["ReadyHeap"]
 
@@ -65,7 +65,7 @@ class ReadyHeap:
 
     active: Final = True
     __slots__ = (
-        "_arrivals", "_by_due", "_first", "_heap", "_order", "_report", "_to_epoch", "_unkeyed", "calendar", "successor",
+        "_arrivals", "_by_due", "_first", "_heap", "_order", "_report", "_to_epoch", "_unkeyed", "calendar", "is_replaced",
     )  # fmt: skip
 
     opened: Final = True
@@ -88,7 +88,7 @@ class ReadyHeap:
         self._first: Any = None  # the entry that head() found
         self._unkeyed: dict[TaskRecord, None] = {}  # waiting records whose sort keys are being computed
         self._arrivals = count(1) if arrivals is None else arrivals
-        self.successor: Ready | None = None  # the queue of another order that replaces this one
+        self.is_replaced = False  # True once the calendar has a queue of another order
 
     def push_record(self, record: TaskRecord) -> None:
         """Add a record whose due time has come: O(log n)."""
@@ -136,9 +136,9 @@ class ReadyHeap:
     def release(self) -> None:
         """Do nothing: no task is held back."""
 
-    def succeed(self, successor: Ready) -> None:
+    def note_replaced(self) -> None:
         """Pass tasks to another queue that are added while the order computes their key."""
-        self.successor = successor
+        self.is_replaced = True
 
     def pop(self) -> Run | RecordRun:
         """Return a run from which to take the first task; only right after :meth:`head` found one."""
@@ -232,7 +232,7 @@ class ReadyHeap:
             self._unkeyed.pop(position, None)
             if position._place is not self:  # the order has cancelled it
                 return
-        if self.successor is not None:  # the order has set another order
+        if self.is_replaced:  # the order has set another order
             if source is None:
                 self.calendar.ready.push_record(position)
             else:
