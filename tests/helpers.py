@@ -199,8 +199,8 @@ def small_counts(
     open_max=sizes.OPEN_COUNT_MAX,
     run=sizes.RUN_COUNT,
     slot=sizes.SLOT_COUNT,
-    place=4096,
-    part=16384,
+    place=sizes.PLACE_COUNT,
+    part=sizes.PART_COUNT,
 ):
     """Let both kernels take the paths for many tasks from small numbers of tasks on."""
     with pytest.MonkeyPatch.context() as patch:
@@ -208,7 +208,7 @@ def small_counts(
         patch.setattr(due_order, "OPEN_COUNT_MAX", open_max)
         patch.setattr(due_order, "RUN_COUNT", run)
         patch.setattr(due_order, "SLOT_COUNT", slot)
-        patch.setattr(due_order, "_PLACE_COUNT", place)
+        patch.setattr(due_order, "PLACE_COUNT", place)
         if compiled is None:
             yield patch
             return

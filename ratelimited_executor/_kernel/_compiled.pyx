@@ -162,8 +162,7 @@ cdef double INF = math.inf, FAR_SECONDS = sizes.FAR_SECONDS, ROUNDING_SECONDS = 
 cdef double LONG_HOLD_SECONDS = sizes.LONG_HOLD_SECONDS, TICKS = sizes.TICKS, TICKS_MAX = sizes.TICKS_MAX
 cdef Py_ssize_t LARGE_COUNT = sizes.LARGE_COUNT, OPEN_COUNT_MAX = sizes.OPEN_COUNT_MAX, RUN_COUNT = sizes.RUN_COUNT
 cdef Py_ssize_t SLOT_COUNT = sizes.SLOT_COUNT, SPARE_COUNT = sizes.SPARE_COUNT, RECORD_COUNT_MAX = sizes.RECORD_COUNT_MAX
-cdef Py_ssize_t CALL_COUNT_MAX = sizes.CALL_COUNT_MAX
-cdef Py_ssize_t PART_COUNT = 16384, PLACE_COUNT = 4096  # sorted, and put into slots, in one step: about a millisecond
+cdef Py_ssize_t CALL_COUNT_MAX = sizes.CALL_COUNT_MAX, PART_COUNT = sizes.PART_COUNT, PLACE_COUNT = sizes.PLACE_COUNT
 cdef object SYSTEM_CLOCK = time.monotonic, ON_TIME = Pacing.ON_TIME, OTHER = TaskClass.OTHER, NO_ARGS = ()
 cdef tuple PLAIN_RANK = (0, OTHER), SOON_RANK = (0, TaskClass.IMMEDIATE)
 cdef list STATES = list(TaskState), CLASSES = list(TaskClass)
@@ -232,7 +231,7 @@ def connect(name, body):
         new_histogram = body
 
 
-def set_counts(*, spare=sizes.SPARE_COUNT, open_max=sizes.OPEN_COUNT_MAX, run=sizes.RUN_COUNT, slot=sizes.SLOT_COUNT, part=16384, place=4096):
+def set_counts(*, spare=sizes.SPARE_COUNT, open_max=sizes.OPEN_COUNT_MAX, run=sizes.RUN_COUNT, slot=sizes.SLOT_COUNT, part=sizes.PART_COUNT, place=sizes.PLACE_COUNT):
     """Replace the thresholds, for tests at small sizes; without arguments, restore the defaults."""
     global SPARE_COUNT, OPEN_COUNT_MAX, RUN_COUNT, SLOT_COUNT, PART_COUNT, PLACE_COUNT
     SPARE_COUNT, OPEN_COUNT_MAX, RUN_COUNT, SLOT_COUNT, PART_COUNT, PLACE_COUNT = spare, open_max, run, slot, part, place

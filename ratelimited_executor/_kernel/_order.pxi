@@ -102,7 +102,7 @@ cdef class DueOrder:
     cdef double open_until, start, scale
     cdef readonly Py_ssize_t left_count
 
-    def __init__(self, dues, double start, double end, positions=None):
+    def __init__(self, dues, double start, double end):
         assert start < end, (start, end)
         self.dues = dues
         self.is_array = type(dues) is array
@@ -111,7 +111,7 @@ cdef class DueOrder:
         self.slot = -1
         self.start = start
         self.scale = SLOT_COUNT / (end - start)
-        self.extend(range(len(dues)) if positions is None else positions)
+        self.extend(range(len(dues)))
 
     @property
     def is_busy(self):

@@ -3,8 +3,7 @@
 # A process that starts a task now and then finds its caches cold: a wake-up costs as much as the memory that it
 # touches. In Python this is a hundred small functions, 36 microseconds at 1,000 starts a second; here it is 14.
 
-cdef Py_ssize_t COMPACT_COUNT = 128  # as in ``_runtime/time/runner.py``
-cdef Py_ssize_t FEW_COUNT = sizes.FEW_COUNT, MARGIN_COUNT = sizes.MARGIN_COUNT, CROWD_COUNT = sizes.CROWD_COUNT
+cdef Py_ssize_t COMPACT_COUNT = sizes.COMPACT_COUNT, FEW_COUNT = sizes.FEW_COUNT, MARGIN_COUNT = sizes.MARGIN_COUNT, CROWD_COUNT = sizes.CROWD_COUNT
 cdef double BLOCKED_SECONDS = sizes.BLOCKED_SECONDS, SLICE_SECONDS = sizes.SLICE_SECONDS
 cdef long long FAR_NS = 1 << 62  # times in nanoseconds up to here fit, with room for their sums
 cdef double DESCRIPTOR_SECONDS_MAX = sizes.DESCRIPTOR_SECONDS_MAX, PULL_STEPS = sizes.PULL_STEPS, ROUND_UP = sizes.ROUND_UP

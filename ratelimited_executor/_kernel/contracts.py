@@ -140,8 +140,8 @@ class Ready(Protocol):
         """Release all held-back tasks, before all tasks are moved to another order."""
         ...
 
-    def succeed(self, successor: Ready) -> None:
-        """Pass on to ``successor`` the tasks that are added while user code is still running here."""
+    def note_replaced(self) -> None:
+        """Pass on to the queue in its place, ``calendar.ready``, the tasks that are added while user code still runs here."""
         ...
 
     def walk(self) -> Iterator[tuple[Source | None, Any]]:

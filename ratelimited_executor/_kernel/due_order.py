@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Final
 
 from ratelimited_executor._kernel.choice import two_bodies
 from ratelimited_executor._kernel.sizes import OPEN_COUNT_MAX as OPEN_COUNT_MAX
-from ratelimited_executor._kernel.sizes import ROUNDING_SECONDS, RUN_COUNT
+from ratelimited_executor._kernel.sizes import PLACE_COUNT, ROUNDING_SECONDS, RUN_COUNT
 from ratelimited_executor._kernel.sizes import SLOT_COUNT as SLOT_COUNT
 
 if TYPE_CHECKING:
@@ -34,7 +34,6 @@ __all__ = ["OPEN_COUNT_MAX", "SLOT_COUNT", "DueOrder", "in_due_order"]
 
 _SORT_COUNT: Final = 2048  # positions of a fuller slot sorted in one step
 _MERGE_COUNT: Final = 512  # positions merged in one step: up to a millisecond
-_PLACE_COUNT: Final = 4096  # positions put into slots in one step: about a millisecond
 
 
 @two_bodies
@@ -45,7 +44,6 @@ class DueOrder:
         dues: the column.
         start: loop time before which few tasks are due.
         end: loop time after which none is.
-        positions: the positions to order, rising; all by default.
 
     Attributes:
         left_count: the number of positions not taken yet.
@@ -56,7 +54,7 @@ class DueOrder:
         "left_count",
     )  # fmt: skip
 
-    def __init__(self, dues: Sequence[float], start: float, end: float, positions: Sequence[int] | None = None) -> None:
+    def __init__(self, dues: Sequence[float], start: float, end: float) -> None:
         assert start < end, (start, end)
         self._dues = dues
         self._open: list[int] = []  # sorted by due time; those before the cursor have been read
@@ -69,7 +67,7 @@ class DueOrder:
         self._merge: Iterator[int] | None = None  # the rest of a very full slot, in due order
         self._steps: Iterator[None] | None = None  # work that must be done before the next reading
         self.left_count = 0
-        self.extend(range(len(dues)) if positions is None else positions)
+        self.extend(range(len(dues)))
 
     @property
     def is_busy(self) -> bool:
@@ -200,11 +198,11 @@ class DueOrder:
         """Distribute positions among the slots, in steps."""
         assert self._slots is not None
         dues, slots, start, scale = self._dues, self._slots, self._start, self._scale
-        for first in range(0, len(todo), _PLACE_COUNT):
+        for first in range(0, len(todo), PLACE_COUNT):
             if first:  # only between parts, so that the last ends the work: an extra step might leave something unready
                 yield
             least = self._slot + 1
-            part = todo[first : first + _PLACE_COUNT]
+            part = todo[first : first + PLACE_COUNT]
             part_dues = (
                 dues[part[0] : part[-1] + 1] if type(part) is range and part.step == 1 else map(dues.__getitem__, part)
             )

@@ -25,7 +25,7 @@ from ratelimited_executor._kernel.runs import RecordRun, Run
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from ratelimited_executor._kernel.contracts import Rank, Ready, Source
+    from ratelimited_executor._kernel.contracts import Rank, Source
     from ratelimited_executor._kernel.records import Record
 
 __all__ = ["ReadyQueues"]
@@ -162,7 +162,7 @@ class ReadyQueues(ReadyFields):
     def release(self) -> None:
         """Do nothing: nothing is held back."""
 
-    def succeed(self, successor: Ready) -> None:
+    def note_replaced(self) -> None:
         """Do nothing: no user code runs here."""
 
     def walk(self) -> Iterator[tuple[Source | None, Any]]:

@@ -8,6 +8,7 @@ __all__ = [
     "BLOCKED_SECONDS",
     "CALL_COUNT_MAX",
     "CALL_NS",
+    "COMPACT_COUNT",
     "CROWD_COUNT",
     "DESCRIPTOR_SECONDS_MAX",
     "FAR_SECONDS",
@@ -16,7 +17,9 @@ __all__ = [
     "LONG_HOLD_SECONDS",
     "MARGIN_COUNT",
     "OPEN_COUNT_MAX",
+    "PART_COUNT",
     "PHASE_SECONDS_MAX",
+    "PLACE_COUNT",
     "PULL_STEPS",
     "READY_RECORD_COUNT_MAX",
     "RECORD_COUNT_MAX",
@@ -37,6 +40,7 @@ CALL_COUNT_MAX: Final = 1024  # done callbacks called in one turn of the loop
 # The end of a plain call is taken as its effect, but at most this long after its decision: a call that holds the loop
 # for longer has taken effect before, and must not cost the rate all of its duration.
 CALL_NS: Final = 5_000_000
+COMPACT_COUNT: Final = 128  # entries of a heap of engines, stale ones included, that are tolerated
 CROWD_COUNT: Final = 64  # starts in one run from which the next wake-up may come later
 DESCRIPTOR_SECONDS_MAX: Final = 9e9  # the system counts nanoseconds in 63 bits
 FAR_SECONDS: Final = 1e15  # 30 million years: later due times are kept, and their intervals need not be told apart
@@ -50,6 +54,8 @@ PULL_STEPS: Final = 2.0  # work between two looks at the clock: about two millis
 READY_RECORD_COUNT_MAX: Final = 256  # tasks with records made ready in one step: about a millisecond
 RECORD_COUNT_MAX: Final = 4096  # records in one run: what a compaction touches
 RUN_COUNT: Final = 4096  # positions taken in one step: about a millisecond
+PART_COUNT: Final = 16384  # positions of a fuller slot sorted in one step by the compiled body: about a millisecond
+PLACE_COUNT: Final = 4096  # positions put into slots in one step: about a millisecond
 PHASE_SECONDS_MAX: Final = 0.1  # between two executors: a longer one would only make tasks late
 ROUND_UP: Final = 1 + 2**-51  # makes up for the rounding of a sum and of a difference
 SLICE_SECONDS: Final = 0.003  # of work before the loop gets its turn, plus the last task started

@@ -119,14 +119,6 @@ def test_a_task_that_joins_a_very_full_slot_takes_its_place():
     assert [dues[p] for p in taken] == sorted(dues[p] for p in taken)
 
 
-def test_some_positions_may_be_chosen():
-    """An order of part of a column reads only that part."""
-    dues = [5.0 + (i * 37 % 101) / 101 for i in range(2000)]
-    chosen = range(3, 2000, 3)
-    order = DueOrder(dues, 5.0, 6.0, chosen)
-    assert sorted(chosen, key=dues.__getitem__) == drain(order, 6.0, 100)
-
-
 @pytest.mark.parametrize("count", [100, 2000])
 def test_nothing_counts_as_due_before_the_order_begins(count):
     """However long before its start, only what is due by then is counted, whether in one list or in slots."""

@@ -149,20 +149,20 @@ class TicketAuthority:
             call: the peer's call.
         """
         self._flaw = ""
+        settings = _settings_of(call)
         is_vouched = self._go_on(now_us, run, call)
         state = self._state
         if call.is_new_plan or call.plan_id == state.plan_id or not state.plan_id:
             state.plan_id, state.plan = call.plan_id, call.plan
         if self._now_us < state.safe_us:
             self._adopt(call)
-        limits, keys = self._read(call)
+        limits, keys = self._read(settings)
         if self._is_damaged:
             self._begin_era(now_us, run, call)
             self._adopt(call)
-            limits, keys = self._read(call)
+            limits, keys = self._read(settings)
         for key, us in call.penalties:
             self._penalize(key, self._now_us + us)
-        settings = _settings_of(call)
         known_number = self._meet(call)
         is_awaited = is_vouched and call.number >= known_number
         outcomes = [TicketOutcome(holder="" if is_awaited else CLOCK_HOLDER) for _ in call.runs]
@@ -170,7 +170,7 @@ class TicketAuthority:
             if call.era == self._era and call.number > known_number:
                 self._correct(call, limits, keys)
             if is_awaited:
-                outcomes = self._admit(call, limits, keys)
+                outcomes = self._admit(call, settings, limits, keys)
         self._write(call, is_vouched=is_vouched)
         if is_vouched and self._now_us >= state.safe_us:
             self._sweep(now_us, swept_count(call))
@@ -281,10 +281,9 @@ class TicketAuthority:
                     state.rest_us[place] = self._now_us + _UNREAD_US
             state.count = max(state.count, copy.serial)
 
-    def _read(self, call: TicketCall) -> tuple[dict[str, SharedLimit], dict[str, SharedLimit]]:
+    def _read(self, settings: dict[str, str]) -> tuple[dict[str, SharedLimit], dict[str, SharedLimit]]:
         """Read the limits of the plan in force and those of keys, by name."""
         self._limits, self._redated, self._is_damaged = {}, set(), False
-        settings = _settings_of(call)
         return (
             {
                 each.name: self._limit(_field_of("l", each.name, each.settings), each.settings)
@@ -393,14 +392,17 @@ class TicketAuthority:
             self._state.count += 1
 
     def _admit(
-        self, call: TicketCall, by_name: dict[str, SharedLimit], by_key: dict[str, SharedLimit]
+        self,
+        call: TicketCall,
+        settings: dict[str, str],
+        by_name: dict[str, SharedLimit],
+        by_key: dict[str, SharedLimit],
     ) -> list[TicketOutcome]:
         """Decide on each run that no earlier one blocks."""
         outcomes: list[TicketOutcome] = []
-        keys = _settings_of(call)
         refused: dict[str, _Asked] = {}  # the runs that were refused, by what they block: a key's later runs, or all
         for run in call.runs:
-            asked = self._asked(run, by_name, by_key.get(run.key), keys.get(run.key, ""))
+            asked = self._asked(run, by_name, by_key.get(run.key), settings.get(run.key, ""))
             life_us = life_of(asked.settings, call.life_us)
             first = refused.get("") or refused.get(run.key)
             if first is not None and run.wanted:

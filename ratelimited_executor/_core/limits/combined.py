@@ -106,7 +106,6 @@ class CombinedPermits:
     """
 
     __slots__ = (
-        "_is_paused",
         "_main",
         "_resources",
         "_time_ns",
@@ -133,7 +132,6 @@ class CombinedPermits:
         self.penalty_ns = 0
         self.usable_until_ns = 0
         self._time_ns = time_ns
-        self._is_paused = rate.is_zero
         self.receipts: list[tuple[str, Limit, Any]] = []
         # Receipts of the latest starts, until their effect is reported: the grid may have one from before.
         pace: Any = grid
@@ -159,13 +157,12 @@ class CombinedPermits:
     @property
     def is_stopped(self) -> bool:
         """True if no permit comes up."""
-        if self._is_paused or (self.grid is not None and self.grid.is_stopped):
+        if self.rate.is_zero or (self.grid is not None and self.grid.is_stopped):
             return True
         return any(limit.cost_max == 0 for limit in self._main)
 
     def set_rate(self, rate: Rate, now_ns: int) -> None:
         """Pause at a rate of 0, or continue; the grid takes the rate as well."""
-        self._is_paused = rate.is_zero
         self.rate = rate
         if self.grid is not None:
             self.grid.set_rate(rate, now_ns)
@@ -173,7 +170,7 @@ class CombinedPermits:
     def usable(self, now_ns: int) -> int:
         """Count the starts of cost 1 that are admitted now."""
         self.usable_until_ns = now_ns
-        if self._is_paused or now_ns < self.penalty_ns:
+        if self.rate.is_zero or now_ns < self.penalty_ns:
             return 0
         count = UNLIMITED if self.grid is None else self.grid.usable(now_ns)
         for limit in self._main:
@@ -247,7 +244,7 @@ class CombinedPermits:
     def startable_until(self, now_ns: int, end_ns: int) -> int:
         """Count the starts as :meth:`count_until` does, ignoring the grid."""
         begin_ns = max(now_ns, self.penalty_ns)
-        if self._is_paused or begin_ns >= end_ns:
+        if self.rate.is_zero or begin_ns >= end_ns:
             return 0
         limits = self._asked_at(PERMITS, begin_ns, now_ns)
         return max(0, min((limit.count_until(begin_ns, end_ns) for limit in limits), default=UNLIMITED))
@@ -286,7 +283,7 @@ class CombinedPermits:
 
     def when(self, needs: Mapping[str, int] | None, now_ns: int) -> int | None:
         """Return when a start is admitted, >= ``now_ns``, if no other starts before; None if never at this rate."""
-        if self._is_paused:
+        if self.rate.is_zero:
             return None
         begin_ns = max(now_ns, self.penalty_ns)
         times: list[int | None] = [begin_ns]
@@ -300,7 +297,7 @@ class CombinedPermits:
 
     def when_after(self, ahead: Mapping[str, int], needs: Mapping[str, int], now_ns: int) -> int | None:
         """Estimate when a start is admitted, once others have taken ``ahead`` of each resource; None if never."""
-        if self._is_paused:
+        if self.rate.is_zero:
             return None
         begin_ns = max(now_ns, self.penalty_ns)
         times: list[int | None] = [begin_ns]

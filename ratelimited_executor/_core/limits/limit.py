@@ -23,16 +23,13 @@ from abc import ABC, abstractmethod
 from copy import copy
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
-from ratelimited_executor._kernel.timeline import NS
-
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from typing import Self
 
     from ratelimited_executor._core.limits.effects import Effects
-    from ratelimited_executor._core.permits.rates import Rate
 
-__all__ = ["Limit", "Receipt", "Taken", "TrialClock", "asked_at", "step_and_unit"]
+__all__ = ["Limit", "Receipt", "Taken", "TrialClock", "asked_at"]
 
 
 class Taken(Protocol):
@@ -195,10 +192,3 @@ def asked_at(limit: Limit, time_ns: int, now_ns: int) -> Limit:
     copied = limit.trial(clock.now)
     clock.now_ns = time_ns
     return copied
-
-
-def step_and_unit(rate: Rate) -> tuple[int, int]:
-    """Return a finite rate as permits to nanoseconds, in lowest terms of the rate: ``step / unit``."""
-    ratio = rate.per_second
-    assert ratio is not None
-    return ratio.numerator, ratio.denominator * NS

@@ -16,7 +16,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from ratelimited_executor._core.limits.limit import Limit, step_and_unit
+from ratelimited_executor._core.limits.limit import Limit
+from ratelimited_executor._core.permits.rates import step_and_unit
 from ratelimited_executor._kernel.admission import UNLIMITED
 
 if TYPE_CHECKING:

@@ -11,7 +11,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ratelimited_executor._core.limits.limit import Limit, step_and_unit
+from ratelimited_executor._core.limits.limit import Limit
+from ratelimited_executor._core.permits.rates import step_and_unit
 from ratelimited_executor._kernel.admission import UNLIMITED
 
 if TYPE_CHECKING:

@@ -13,14 +13,25 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 from ratelimited_executor._core.durations import seconds_of
+from ratelimited_executor._core.keys.keys import given_key
 from ratelimited_executor._kernel.records import TaskClass
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable
 
     from ratelimited_executor._core.durations import DurationLike
+    from ratelimited_executor._kernel.contracts import Rank
 
-__all__ = ["Ageing", "Order", "TaskClass", "TaskView", "default_order", "earliest_due_first", "latest_due_first"]
+__all__ = [
+    "Ageing",
+    "Order",
+    "TaskClass",
+    "TaskView",
+    "default_order",
+    "earliest_due_first",
+    "latest_due_first",
+    "view_of",
+]
 
 
 class _TaskFields(NamedTuple):
@@ -71,6 +82,13 @@ class TaskView(_TaskFields):
 
     def __repr__(self) -> str:
         return f"TaskView({', '.join(f'{name}={value!r}' for name, value in zip(self._fields[:_PLACE], self, strict=False))})"
+
+
+def view_of(name: str, rank: Rank, due: float, *, arrival: int, key: Hashable, cost: int, place: Any) -> TaskView:
+    """Return the view of a task that has just become due, at ``due`` in epoch seconds; its key is in stored form."""
+    minus_priority, kind = rank
+    is_repeating, is_immediate = kind is TaskClass.REPEATING, kind is TaskClass.IMMEDIATE
+    return TaskView(name, -minus_priority, due, is_repeating, is_immediate, arrival, given_key(key), cost, place)
 
 
 Order: TypeAlias = "Callable[[TaskView], Any]"

@@ -8,9 +8,8 @@ from collections import deque
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from ratelimited_executor._core.keys.keys import given_key
 from ratelimited_executor._core.order.fair import Flow, Level
-from ratelimited_executor._core.order.ordering import TaskView
+from ratelimited_executor._core.order.ordering import view_of
 from ratelimited_executor._kernel.records import TaskClass
 from ratelimited_executor._kernel.runs import Run
 
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
 
     from ratelimited_executor._core.order.fair import FairClock
     from ratelimited_executor._core.queue.records import TaskRecord
-    from ratelimited_executor._kernel.contracts import Rank, Ready, Source
+    from ratelimited_executor._kernel.contracts import Rank, Source
     from ratelimited_executor._kernel.runs import RecordRun
 
 __all__ = ["ReadyFair"]
@@ -43,7 +42,7 @@ class ReadyFair:
     active: Final = True
     __slots__ = (
         "_active", "_clock", "_draining", "_found", "_head", "_index", "_is_compacting", "_is_fresh", "_parked", "_record", "_stale_count",
-        "_taken", "_taken_at", "calendar", "count", "successor",
+        "_taken", "_taken_at", "calendar", "count", "is_replaced",
     )  # fmt: skip
 
     opened: Final = True
@@ -67,7 +66,7 @@ class ReadyFair:
         self._stale_count = 0
         self._is_compacting = False
         self._draining: list[Flow] | None = None  # the flows still to be drained; None until drain() is called
-        self.successor: Ready | None = None  # the queue of another order that replaces this one
+        self.is_replaced = False  # True once the calendar has a queue of another order
         self._head: Any = None  # the item that head() found
         self._is_fresh = False  # True if its flow is fresh
         self._found: tuple[float, Level, float, Flow]  # its negated priority, level, tag and flow
@@ -83,7 +82,7 @@ class ReadyFair:
             key = self._key_by(key, record.name, record._due, rank, record.cost, (record, 0))
             if record._place is not self:  # the user function has cancelled it
                 return
-            if self.successor is not None:  # the user function has set another order
+            if self.is_replaced:  # the user function has set another order
                 self.calendar.ready.push_record(record)
                 return
         self._append(rank, key, record)
@@ -109,7 +108,7 @@ class ReadyFair:
             if source.is_waiting(position):
                 due, name = source.due_of(position), source.name_of(position)
                 key = self._key_by(source.key, name, due, rank, source.cost_of(position), (source, position))
-                if self.successor is not None:  # the user's function has replaced this queue
+                if self.is_replaced:  # the user's function has replaced this queue
                     self.calendar.ready.push_position(source, position, rank)
                 else:
                     self._append(rank, key, Run(source, (position,)))
@@ -128,7 +127,7 @@ class ReadyFair:
         """Put an item at the end of its flow."""
         minus_priority = rank[0]
         level, flow = self._clock.flow(minus_priority, key)
-        if self.successor is not None:  # the weight function has set another order
+        if self.is_replaced:  # the weight function has set another order
             if type(item) is Run:
                 self.calendar.ready.push_run(item.source, list(item.positions()), rank)
             else:
@@ -221,7 +220,7 @@ class ReadyFair:
                 return head
             if not gate.knows(key):
                 gate.meet(key, now_ns)
-                if self.successor is not None:
+                if self.is_replaced:
                     return None
             elif gate.admits(key, cost := _cost_of(item), now_ns) or gate.is_over(self.peek(), now_ns):
                 return head
@@ -284,9 +283,9 @@ class ReadyFair:
             gate, self._clock.gate = self._clock.gate, None
             gate.open_all()
 
-    def succeed(self, successor: Ready) -> None:
+    def note_replaced(self) -> None:
         """Pass tasks to another queue that are added while a user function computes their key."""
-        self.successor = successor
+        self.is_replaced = True
 
     def _put_back(self, flow: Flow) -> None:
         """Return a flow whose task was taken to its place, for its next task or as idle."""
@@ -501,17 +500,8 @@ class ReadyFair:
     def _key_by(self, key: Hashable, name: str, due: float, rank: Rank, cost: int, place: Any) -> Hashable:
         by = self._clock.fair.by
         assert by is not None
-        view = TaskView(
-            name=name,
-            priority=-rank[0],
-            due=self._clock.to_epoch(due),
-            is_repeating=rank[1] is TaskClass.REPEATING,
-            is_immediate=rank[1] is TaskClass.IMMEDIATE,
-            arrival=next(self._clock.arrivals),
-            key=given_key(key),
-            cost=cost,
-            place=place,
-        )
+        arrival = next(self._clock.arrivals)
+        view = view_of(name, rank, self._clock.to_epoch(due), arrival=arrival, key=key, cost=cost, place=place)
         try:
             found = self._clock.keys.held(by(view))
         except BaseException as error:  # noqa: BLE001  # as for weights

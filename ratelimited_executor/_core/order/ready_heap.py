@@ -5,10 +5,8 @@ from __future__ import annotations
 from itertools import count, islice
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from ratelimited_executor._core.keys.keys import given_key
 from ratelimited_executor._core.lazy_heap import GuardedHeap, WholeHeap
-from ratelimited_executor._core.order.ordering import TaskView
-from ratelimited_executor._kernel.records import TaskClass
+from ratelimited_executor._core.order.ordering import view_of
 from ratelimited_executor._kernel.runs import RecordRun, Run
 
 if TYPE_CHECKING:
@@ -16,7 +14,7 @@ if TYPE_CHECKING:
 
     from ratelimited_executor._core.order.ordering import Order
     from ratelimited_executor._core.queue.records import TaskRecord
-    from ratelimited_executor._kernel.contracts import Rank, Ready, Source
+    from ratelimited_executor._kernel.contracts import Rank, Source
 
 __all__ = ["ReadyHeap"]
 
@@ -67,7 +65,7 @@ class ReadyHeap:
 
     active: Final = True
     __slots__ = (
-        "_arrivals", "_by_due", "_first", "_heap", "_order", "_report", "_to_epoch", "_unkeyed", "calendar", "successor",
+        "_arrivals", "_by_due", "_first", "_heap", "_order", "_report", "_to_epoch", "_unkeyed", "calendar", "is_replaced",
     )  # fmt: skip
 
     opened: Final = True
@@ -90,7 +88,7 @@ class ReadyHeap:
         self._first: Any = None  # the entry that head() found
         self._unkeyed: dict[TaskRecord, None] = {}  # waiting records whose sort keys are being computed
         self._arrivals = count(1) if arrivals is None else arrivals
-        self.successor: Ready | None = None  # the queue of another order that replaces this one
+        self.is_replaced = False  # True once the calendar has a queue of another order
 
     def push_record(self, record: TaskRecord) -> None:
         """Add a record whose due time has come: O(log n)."""
@@ -138,9 +136,9 @@ class ReadyHeap:
     def release(self) -> None:
         """Do nothing: no task is held back."""
 
-    def succeed(self, successor: Ready) -> None:
+    def note_replaced(self) -> None:
         """Pass tasks to another queue that are added while the order computes their key."""
-        self.successor = successor
+        self.is_replaced = True
 
     def pop(self) -> Run | RecordRun:
         """Return a run from which to take the first task; only right after :meth:`head` found one."""
@@ -222,18 +220,9 @@ class ReadyHeap:
         self, source: Source | None, position: Any, due: float, name: str, rank: Rank, keyed: Source | TaskRecord
     ) -> None:
         arrival = next(self._arrivals)
-        minus_priority, kind = rank
-        view = TaskView(
-            name=name,
-            priority=-minus_priority,
-            due=self._to_epoch(due),
-            is_repeating=kind is TaskClass.REPEATING,
-            is_immediate=kind is TaskClass.IMMEDIATE,
-            arrival=arrival,
-            key=given_key(keyed.key),
-            cost=position.cost if source is None else source.cost_of(position),
-            place=(position, 0) if source is None else (source, position),
-        )
+        cost = position.cost if source is None else source.cost_of(position)
+        place = (position, 0) if source is None else (source, position)
+        view = view_of(name, rank, self._to_epoch(due), arrival=arrival, key=keyed.key, cost=cost, place=place)
         try:
             key: Any = (self._order(view),)
         except BaseException as error:  # noqa: BLE001  # an order is user code: its task goes last and is not lost
@@ -243,7 +232,7 @@ class ReadyHeap:
             self._unkeyed.pop(position, None)
             if position._place is not self:  # the order has cancelled it
                 return
-        if self.successor is not None:  # the order has set another order
+        if self.is_replaced:  # the order has set another order
             if source is None:
                 self.calendar.ready.push_record(position)
             else:

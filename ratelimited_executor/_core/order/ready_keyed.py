@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from ratelimited_executor._core.keys.gate import KeyGate
     from ratelimited_executor._core.queue.records import TaskRecord
-    from ratelimited_executor._kernel.contracts import DueReady, DueRun, Rank, Ready, Source
+    from ratelimited_executor._kernel.contracts import DueReady, DueRun, Rank, Source
 
 __all__ = ["ReadyKeyed"]
 
@@ -62,10 +62,10 @@ class ReadyKeyed:
         "_first",
         "_gate",
         "_heap",
+        "_is_replaced",
         "_make",
         "_numbers",
         "_queues",
-        "_successor",
         "_taken",
         "_unasked",
         "active",
@@ -81,7 +81,7 @@ class ReadyKeyed:
         self._heap: GuardedHeap[tuple[Any, int, _KeyQueue]] = GuardedHeap(_is_stale)
         self._numbers = count()
         self._first: Any = None  # the entry of the heap that head() found
-        self._successor: Ready | None = None  # the queue of another order that replaces this one
+        self._is_replaced = False  # True once the calendar has a queue of another order
         self._taken: _KeyQueue | None = None  # the queue of the taken task; its new head is not examined yet
 
     def push_record(self, record: TaskRecord) -> None:
@@ -139,7 +139,7 @@ class ReadyKeyed:
                 return head
             if not gate.knows(queue.key):
                 gate.meet(queue.key, now_ns)
-                if self._successor is not None:
+                if self._is_replaced:
                     return None
             elif gate.admits(queue.key, cost := self._cost(queue), now_ns) or gate.is_over(queue.ready.peek(), now_ns):
                 return head
@@ -178,11 +178,11 @@ class ReadyKeyed:
             gate, self._gate = self._gate, None
             gate.open_all()
 
-    def succeed(self, successor: Ready) -> None:
+    def note_replaced(self) -> None:
         """Pass tasks to another queue that are added while the order computes their key."""
-        self._successor = successor
+        self._is_replaced = True
         for queue in self._queues.values():
-            queue.ready.succeed(successor)
+            queue.ready.note_replaced()
 
     def walk(self) -> Iterator[tuple[Source | None, Any]]:
         """Walk the waiting tasks, key by key."""

@@ -38,16 +38,17 @@ import math
 from copy import copy
 from typing import TYPE_CHECKING, Final, NamedTuple, Self
 
+from ratelimited_executor._core.permits.rates import step_and_unit
 from ratelimited_executor._kernel.admission import UNLIMITED
 from ratelimited_executor._kernel.choice import two_bodies, used_there
 from ratelimited_executor._kernel.fields import GridFields, state_of
+from ratelimited_executor._kernel.timeline import NS
 
 if TYPE_CHECKING:
     from ratelimited_executor._core.permits.rates import Rate
 
 __all__ = ["PermitGrid", "Piece"]
 
-_NS: Final = 1_000_000_000
 _PHASE_UNIT: Final = 1 << 32  # phases are integers in parts of it, so that a grid is exact
 
 
@@ -278,10 +279,10 @@ class PermitGrid(GridFields):
         if not self._pieces:
             return 0.0, math.inf
         _, _, step, unit = self._pieces[-1]
-        if step > unit * _NS:  # a permit in less than 1e-18 s may exceed a float
+        if step > unit * NS:  # a permit in less than 1e-18 s may exceed a float
             return 0.0, math.inf
-        per_second = step / unit * _NS / self.peers
-        return per_second, per_second * self.slack_ns / _NS
+        per_second = step / unit * NS / self.peers
+        return per_second, per_second * self.slack_ns / NS
 
     def count_until(self, now_ns: int, end_ns: int) -> int:
         """Count the permits that can be taken in [``now_ns``, ``end_ns``), if none lapses."""
@@ -348,7 +349,5 @@ class PermitGrid(GridFields):
         return when
 
     def _step_and_unit(self, rate: Rate) -> tuple[int, int]:
-        """Return a finite rate as permits per nanosecond, ``step / unit``, in lowest terms of the rate."""
-        ratio = rate.per_second
-        assert ratio is not None
-        return ratio.numerator, ratio.denominator * _NS
+        """Return a finite rate as permits per nanosecond, ``step / unit``."""
+        return step_and_unit(rate)

@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 from ratelimited_executor._core.durations import UNIT_SECONDS, duration_of
 from ratelimited_executor._core.escapes import shown
+from ratelimited_executor._kernel.timeline import NS
 
 if TYPE_CHECKING:
     from ratelimited_executor._core.durations import DurationLike
 
-__all__ = ["Rate", "RateLike"]
+__all__ = ["Rate", "RateLike", "step_and_unit"]
 
 RateLike: TypeAlias = "Rate | int | float | Fraction | Decimal | str"
 
@@ -171,6 +172,13 @@ class Rate:
         permits = "inf" if self._permits is None else _plain(self._permits)
         unit = _UNITS.get(self._per)
         return f"{permits}/{_plain(self._per)}s" if unit is None else f"{permits}/{unit}"
+
+
+def step_and_unit(rate: Rate) -> tuple[int, int]:
+    """Return a finite rate as permits to nanoseconds, in lowest terms of the rate: ``step / unit``."""
+    ratio = rate.per_second
+    assert ratio is not None
+    return ratio.numerator, ratio.denominator * NS
 
 
 def _exact(name: str, value: object) -> Fraction | None:

@@ -556,7 +556,7 @@ class TaskQueue(PlainQueue):
             self.rekeying.append((calendar, old))
             calendar.ready = self._make_ready(calendar, index, is_sorted=order is default_order and not is_mixed)
             calendar.take_count_max = RUN_COUNT if isinstance(calendar.ready, ReadyQueues) else _REKEY_COUNT
-            old.succeed(calendar.ready)
+            old.note_replaced()
         self.rekey(_REKEY_COUNT)
 
     def rekey(self, count: int = _REKEY_COUNT) -> None:

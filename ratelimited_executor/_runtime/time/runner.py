@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from ratelimited_executor._kernel.choice import two_bodies
 from ratelimited_executor._kernel.fields import RunnerFields
-from ratelimited_executor._kernel.sizes import BLOCKED_SECONDS, LONG_HOLD_SECONDS, SLICE_SECONDS
+from ratelimited_executor._kernel.sizes import BLOCKED_SECONDS, COMPACT_COUNT, LONG_HOLD_SECONDS, SLICE_SECONDS
 from ratelimited_executor._kernel.timeline import NS, Timeline
 from ratelimited_executor._runtime.log import RateLimitedWarnings
 from ratelimited_executor._runtime.time.clock import coarse_time_of, is_of_system
@@ -32,7 +32,6 @@ __all__ = ["Runnable", "Runner"]
 
 _PRECISION_UNLIMITED_SECONDS: Final = 0.001  # the precision of asyncio's own timers
 _PRECISION_CROWDED_SECONDS: Final = 0.003  # 0.06 microseconds less a call at 100,000 a second than at 0.002
-_COMPACT_COUNT: Final = 128  # entries of the heap, stale ones included, that are tolerated
 _PRECISION_SECONDS: Final = 0.0005  # the default between two wake-ups: half of the precision of asyncio's own timers
 
 
@@ -84,7 +83,7 @@ class Runner(RunnerFields):
         self.engines: set[Runnable] = set()  # all that have not closed
         self._heap = []  # (when, number, engine); stale unless engine.armed is when
         self._numbers = count()  # numbers of the heap's entries: the first to ask goes first
-        self._compact_count = _COMPACT_COUNT
+        self._compact_count = COMPACT_COUNT
         is_virtual = hooks.is_virtual  # in virtual time a wake-up makes no one wait
         self._waker = (
             waker_for(loop, self._on_timer, self.context, is_foreign=not is_of_system(clock))
@@ -247,7 +246,7 @@ class Runner(RunnerFields):
             # One entry for each engine, which may have asked for the same time repeatedly.
             self._heap = heap = list({entry[2]: entry for entry in heap if entry[2].armed == entry[0]}.values())
             heapq.heapify(heap)
-            self._compact_count = max(_COMPACT_COUNT, 2 * len(heap))
+            self._compact_count = max(COMPACT_COUNT, 2 * len(heap))
         return heap[0][0] if heap else math.inf
 
     def _set_timer(self, when: float) -> None:

@@ -576,7 +576,7 @@ def test_a_function_that_sets_another_order_loses_nothing(calendar_class, make, 
 
     def change(_):
         for view in pair.views:
-            view.succeed(successor)
+            view.note_replaced()
             view.calendar.ready = successor
         return 1.0
 
@@ -590,7 +590,7 @@ def test_a_function_that_sets_another_order_loses_nothing(calendar_class, make, 
         lambda: pair.views[0].push_position(tasks, 1, (0, TaskClass.OTHER)),
     ):
         for view in pair.views:
-            view.successor = None
+            view.is_replaced = False
         pair.clock.levels.clear()
         action()
     assert {(None, record), (tasks, 0), (tasks, 1)} == set(successor.walk())

@@ -310,7 +310,7 @@ def test_another_order_gets_what_comes_while_the_old_one_is_asked(queue_of, make
     """When the order changes, each key's queue moves to the new one, with what comes meanwhile."""
     queue, successor = queue_of(gate_of(), "heap"), ReadyQueues(calendar_class())
     queue.push_record(make("slow"))
-    queue.succeed(successor)
+    queue.note_replaced()
     for each in queue._queues.values():
         each.ready.calendar.ready = successor
     late = make("slow", due=1.0)
