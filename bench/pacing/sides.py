@@ -32,6 +32,7 @@ __all__ = ["Starts", "call_at", "control", "executor"]
 NS = 1_000_000_000
 LEAD_NS = 20_000_000  # before the first instant, to set everything up
 SLACK_SECONDS = 0.02
+CLOCK_DIFFERENCE_NS = 1_000
 SEED = 1
 # The other load: a callback every few milliseconds that takes some tenths of one, as parsing an answer does.
 CHATTER_EVERY_MS, CHATTER_TAKES_MS = (2.0, 6.0), (0.2, 1.0)
@@ -175,6 +176,11 @@ class _Grid:
             # Not that of the start before, if the clocks differ by nanoseconds.
             permit = max(last + 1, min(fresh, newest))
             came_up = -(-permit * NS // self.rate) - self.offset_ns
+            if (
+                came_up - at > CLOCK_DIFFERENCE_NS
+            ):  # no start is early: the one before had a permit that lapsed as it began
+                permit = newest
+                came_up = -(-permit * NS // self.rate) - self.offset_ns
             if came_up >= begin:
                 late.append(at - came_up)
                 lapsed += permit - last - 1 if len(late) > 1 else 0

@@ -40,6 +40,8 @@ def test_no_two_starts_have_one_permit() -> None:
 
     assert ([0, -10, 0, 0], 0) == grid.lateness([5_000_000, 5_999_990, 7_000_000, 8_000_000], 0)
     assert ([0, 2_000_000, 1_500_000], 5) == grid.lateness([5_000_000, 13_000_000, 13_500_000], 0)
+    # A permit that lapsed between the decision and the start counts as the next one, but not for all starts that follow.
+    assert ([0, 1_000_100, 200, 300], 0) == grid.lateness([5_000_000, 8_000_100, 8_000_200, 8_000_300], 0)
 
 
 def test_interrupted_run_prints_what_is_complete(

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final, ParamSpec, Self, TypeVar, Unpack, overload
 
+import anyio
+
 from ratelimited_executor._core.durable.pauses import PAUSES_MAX, Pause, pause_of
 from ratelimited_executor._core.durable.tasks import NOT_OPEN, Duplicate, DurableState, NewTask, key_from
 from ratelimited_executor._forks import check_process
@@ -498,7 +500,8 @@ class DurableTasks(RepetitionCalls):
             self._opening = None  # of this event loop
             resources, self._resources = self._resources, None
             assert resources is not None
-            await resources.aclose()  # all of them, even if the wait for one is cancelled
+            with anyio.CancelScope(shield=True):  # in a scope that is cancelled, each wait would end at once
+                await resources.aclose()  # all of them, even if the wait for one is cancelled
 
     @asynccontextmanager
     async def running(

@@ -70,7 +70,7 @@ class Waiting:
         told: asyncio.Future[_End] = loop.create_future()
         self._waiters.setdefault(task_id, []).append(told)
         try:
-            if self._looking is None:
+            if self._looking is None or self._looking.done():  # done where tasks are eager and the store has failed
                 self._looking = loop.create_task(self._look(), name="durable tasks: wait for ends")
                 await asyncio.sleep(0)  # for its first step: it hears of every change from now on
             await self._tell([task_id])

@@ -245,7 +245,7 @@ class ExecutorBase(ExecutorFields):
         flag_of("cancel_pending", cancel_pending)
         if timeout is not None:
             timeout = delay_of("timeout", timeout)
-        self._closing.begin(timeout=timeout)
+        self._closing.begin(timeout=timeout, is_collecting=True)
         unstarted = self._closing.unstarted()
         if cancel_pending:
             self._closing.cut()

@@ -134,11 +134,12 @@ class Closing:
         """True if nothing waits and nothing runs any more."""
         return self.closed.is_set()
 
-    def begin(self, *, timeout: float | None = None) -> None:
+    def begin(self, *, timeout: float | None = None, is_collecting: bool = False) -> None:
         """Accept nothing more and start to drain; a second call may only shorten the first.
 
         Args:
             timeout: seconds for which accepted tasks may continue; the executor's ``drain_timeout`` if None.
+            is_collecting: True to collect the tasks that it cancels: where tasks are eager, it may do so at once.
         """
         if self.is_closed:
             return
@@ -158,6 +159,8 @@ class Closing:
         self._on_begin()
         parts.accounts.on_end = self._progress.set
         parts.accounts.tell_call_cancelled(self._progress.set)
+        if is_collecting:
+            self.unstarted()
         self.task = parts.runner.loop.create_task(self._run(parts, timeout), name=f"close {self.name}")
 
     def unstarted(self) -> Unstarted:

@@ -426,7 +426,9 @@ class _Turn:
             self.stop()
             self._is_over.set()  # instead of a cancellation, which could lose a store client's message in transit
             self._is_through.set()
-            await asyncio.gather(keeper, noter)
+            for error in await asyncio.gather(keeper, noter, return_exceptions=True):  # both, also if one has failed
+                if error is not None:
+                    raise error
         return self._is_whole
 
     def stop(self) -> None:

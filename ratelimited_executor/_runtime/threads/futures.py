@@ -30,6 +30,7 @@ __all__ = ["ExitOfCallError", "FuturesFace", "LoopFuture", "call_on_loop", "comp
 
 T = TypeVar("T")
 _IS_AT_ONCE: Final = sys.version_info >= (3, 14)  # run_coroutine_threadsafe cancels in the same turn from then on
+_LOOK_SECONDS: Final = 0.5  # between two looks whether the loop is still open
 _CANCELLED: Final = "CANCELLED"  # the state that concurrent.futures gives a cancelled future before it notifies waiters
 
 
@@ -90,6 +91,11 @@ class Submitter(Protocol):
         ...
 
     @property
+    def is_terminated(self) -> bool:
+        """True if the executor is closed."""
+        ...
+
+    @property
     def submit(self) -> Callable[..., TaskHandle[Any]]:
         """Start a call as soon as a permit is available."""
         ...
@@ -130,7 +136,8 @@ class FuturesFace(concurrent.futures.Executor):
         callable_of("fn", fn)
         future: LoopFuture[T] = LoopFuture(self._loop_thread)
         with self._lock:
-            if self._is_shut_down or self._loop.is_closed():
+            # A loop that ends after its executor may take a call over, and never run it.
+            if self._is_shut_down or self._executor.is_terminated or self._loop.is_closed():
                 raise ExecutorStoppedError(f"the futures face of {self._executor.name}")
             self._open.add(future)
         future.add_done_callback(self._forget)
@@ -163,7 +170,13 @@ class FuturesFace(concurrent.futures.Executor):
             for future in unfinished:
                 future.cancel()
         if wait and threading.get_ident() != self._loop_thread:
-            concurrent.futures.wait(unfinished)
+            while concurrent.futures.wait(unfinished, timeout=_LOOK_SECONDS).not_done:
+                if self._loop.is_closed():  # what it has not run it never will
+                    for future in unfinished:
+                        future.on_cancel = None  # nor a cancellation
+                        future.cancel()
+                        future.notify_cancel()
+                    return
 
     def _forget(self, future: concurrent.futures.Future[Any]) -> None:
         with self._lock:

@@ -39,16 +39,16 @@ def prepare(
     """
     if resume and force:
         raise CommandError(f"--resume continues an existing {what}, and --force removes it: give only one of them")
-    if directory.exists() and not directory.is_dir():
-        raise CommandError(f"--output must be a directory, {directory} is a file")
-    there = [file for file in (*runs, *others) if file.exists()]
-    if there and not (force or resume):
-        raise CommandError(
-            f"{there[0]} already exists: --resume continues it, --force starts again, --output DIR writes elsewhere"
-        )
-    if resume and not any(file.exists() for file in runs):
-        raise CommandError(f"there is nothing to resume in {directory}")
     try:
+        if directory.exists() and not directory.is_dir():
+            raise CommandError(f"--output must be a directory, {directory} is a file")
+        there = [file for file in (*runs, *others) if file.exists()]
+        if there and not (force or resume):
+            raise CommandError(
+                f"{there[0]} already exists: --resume continues it, --force starts again, --output DIR writes elsewhere"
+            )
+        if resume and not any(file.exists() for file in runs):
+            raise CommandError(f"there is nothing to resume in {directory}")
         directory.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise CommandError(f"--output: {error}") from error
@@ -57,7 +57,9 @@ def prepare(
 @contextmanager
 def removing_empty(directory: Path) -> Iterator[None]:
     """Remove a directory, and those above it, if they were created here, and an error has left them empty."""
-    created = [each for each in (directory, *directory.parents) if not each.exists()]
+    created: list[Path] = []
+    with suppress(OSError):  # such as a name that is too long, which is refused when it is used
+        created = [each for each in (directory, *directory.parents) if not each.exists()]
     try:
         yield
     except BaseException:

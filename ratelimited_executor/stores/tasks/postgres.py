@@ -18,6 +18,8 @@ from contextlib import asynccontextmanager, contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+import anyio
+
 from ratelimited_executor._core.durable.tasks import NOT_OPEN, Durability
 from ratelimited_executor._forks import check_process
 from ratelimited_executor.abc import TaskStore
@@ -160,7 +162,8 @@ class PostgresStore(SQLStore, TaskStore):
                 try:
                     await asyncio.gather(*(pool.open() for pool in pools))
                 except BaseException:
-                    await asyncio.gather(*(pool.close() for pool in pools))
+                    with anyio.CancelScope(shield=True):
+                        await asyncio.gather(*(pool.close() for pool in pools))
                     raise
             if self._listener is not None:  # another user has opened it meanwhile
                 await asyncio.gather(*(pool.close() for pool in pools))
@@ -192,11 +195,13 @@ class PostgresStore(SQLStore, TaskStore):
         try:
             if self._notifier is not None:
                 await asyncio.wait([self._notifier])
-        finally:  # also on cancellation
-            if listener is not None:
-                listener.cancel()
-                await asyncio.wait([listener])
-            await asyncio.gather(*(pool.close() for pool in pools))
+        finally:  # also on cancellation, and on another one meanwhile
+            try:
+                if listener is not None:
+                    listener.cancel()
+                    await asyncio.wait([listener])
+            finally:
+                await asyncio.gather(*(pool.close() for pool in pools))
 
     async def claim(self, claim: Claim) -> Claims | None:
         looks = self._looks[claim.queue]

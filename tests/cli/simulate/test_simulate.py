@@ -189,6 +189,11 @@ def test_a_warm_up_is_left_out_of_the_table(place):
     assert_refused(simulate("load.toml", "--output", "rest", "--days", "0.03", "--resume"), "warm_up")
 
 
+def test_output_whose_name_is_too_long_is_refused(place):
+    """As one that cannot be created."""
+    assert_refused(simulate("load.toml", "--output", 300 * "x"), "--output")
+
+
 def test_samples_are_kept_if_they_are_asked_for(place):
     """With ``--samples`` every single value is stored."""
     for arguments, count in (([], 0), (["--samples"], 50)):

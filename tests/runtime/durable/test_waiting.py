@@ -2,6 +2,7 @@
 
 import asyncio
 import pickle
+import sys
 
 import pytest
 
@@ -226,6 +227,27 @@ async def test_a_close_that_is_cancelled_lets_waits_fail_as_well(tasks):
         with pytest.raises(StoreUnavailableError, match="closed during a wait"):
             await waiting
         assert closing.cancelled()
+
+
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="eager tasks came with 3.12")
+async def test_a_failed_wait_is_not_the_last_where_tasks_are_eager(tasks, monkeypatch):
+    """After a store has failed at once, the next wait looks again."""
+
+    @tasks.task(keep="1h", keep_result=True)
+    async def fn():
+        return 7
+
+    async def away(*_):
+        raise StoreUnavailableError("the store", "it is away")
+
+    asyncio.get_running_loop().set_task_factory(asyncio.eager_task_factory)
+    async with running(tasks):
+        ref = await fn.put(delay=10)
+        with monkeypatch.context() as patch:
+            patch.setattr(MemoryStore, "wait", away)
+            with pytest.raises(StoreUnavailableError, match="it is away"):
+                await ref.wait()
+        assert 7 == await ref.wait(60)
 
 
 @pytest.mark.parametrize("call", ["ended", "wait"])

@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import sys
 import tracemalloc
 import weakref
 
@@ -53,6 +54,17 @@ async def test_what_was_cut_is_returned(virtual_clock, account, how):
     assert 8 == len(unstarted) == executor.statistics().cancelled - 1
     assert numbers(unstarted) == numbers(unstarted)
     assert "<Unstarted 8 task(s)>" == repr(unstarted)
+
+
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="eager tasks came with 3.12")
+async def test_what_was_cut_is_returned_where_tasks_are_eager(virtual_clock):
+    """Closing a paused executor cuts at once, within the making of its task."""
+    asyncio.get_running_loop().set_task_factory(asyncio.eager_task_factory)
+    async with RateLimitedExecutor("x") as executor:
+        executor.pause()
+        for number in range(5):
+            executor.schedule(work, number, delay=1)
+        assert [0, 1, 2, 3, 4] == numbers(await executor.shutdown())
 
 
 async def test_drain_that_runs_everything_returns_nothing(virtual_clock):

@@ -572,6 +572,32 @@ async def test_turn_that_the_store_no_longer_keeps_begins_no_more_keys(virtual_c
         assert 0 < count == len(population.runs)
 
 
+async def test_what_has_ended_is_recorded_though_the_lease_cannot_be_renewed(virtual_clock, population):
+    """A cycle that ends by an error of one call waits for those that record, however long they take."""
+
+    class Slow(MemoryProgress):
+        calls = Counter()
+        noting = None
+
+        async def claim(self, name, turn, **terms):
+            self.calls[turn] += 1
+            if self.calls[turn] > 1:
+                raise OSError("the disk is full")
+            return await super().claim(name, turn, **terms)
+
+        async def note(self, *terms):
+            await asyncio.sleep(20)
+            await super().note(*terms)
+
+    store = Slow()
+    async with RateLimitedExecutor("x") as executor:
+        handle = every(executor, population, progress=store, lease=90, name="sync")
+        with pytest.raises(OSError, match="the disk is full"):
+            await handle
+    [turn] = store.calls
+    assert 0 < len(population.runs) == len(await store.done_keys("sync", turn))
+
+
 async def test_cancel_ends_it(virtual_clock, population):
     """Cancelling ends the cycle once, and cancels its waiting keys."""
     async with RateLimitedExecutor("x") as executor:

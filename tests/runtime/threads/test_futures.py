@@ -73,6 +73,36 @@ async def test_loop_that_closes_during_a_submit_leaves_nothing_to_wait_for(virtu
         assert (False, 1) == (thread.is_alive(), len(refused))
 
 
+@pytest.mark.parametrize("is_closed", [True, False], ids=["executor is closed", "executor is left open"])
+def test_calls_that_a_loop_takes_over_after_its_last_turn_are_not_waited_for(is_closed):
+    """After the end of its executor a call is refused; one that was accepted by a loop that ends without it is cancelled."""
+    loop, executor, found = asyncio.new_event_loop(), RateLimitedExecutor("x", rate=100), []
+
+    async def main():
+        await executor.start()
+        face = executor.as_futures_executor()
+        if is_closed:
+            await executor.aclose()
+        return face
+
+    def submit():
+        try:
+            found.append(face.submit(int, "3"))
+        except ExecutorStoppedError as error:
+            found.append(error)
+
+    face = loop.run_until_complete(main())
+    thread = threading.Thread(target=submit)
+    thread.start()
+    thread.join()
+    loop.close()
+    ending = threading.Thread(target=face.shutdown, daemon=True)
+    ending.start()
+    ending.join(60)
+    assert not ending.is_alive()
+    assert isinstance(found[0], ExecutorStoppedError) if is_closed else found[0].cancelled()
+
+
 async def test_thread_submits_waits_and_maps(virtual_loop):
     """A thread can use the face like any executor of ``concurrent.futures``."""
     async with RateLimitedExecutor("x", rate=2) as executor:

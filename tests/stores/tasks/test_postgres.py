@@ -10,6 +10,7 @@ import pytest
 if sys.platform == "win32":
     pytest.skip("there is no server to start", allow_module_level=True)
 
+import anyio
 import hypothesis
 import psycopg
 from hypothesis import example, given
@@ -29,7 +30,7 @@ from ratelimited_executor._core.durable.tasks import (
     Turns,
     UniqueKey,
 )
-from ratelimited_executor.durable import PostgresStore
+from ratelimited_executor.durable import DurableTasks, PostgresStore
 from ratelimited_executor.stores.tasks import moves, postgres
 
 from tests.core.test_urls import PASSWORDS, holds
@@ -63,6 +64,29 @@ async def test_opening_that_fails_leaves_no_pool(database, clock, monkeypatch, e
     with pytest.raises((StoreUnavailableError, asyncio.CancelledError)):
         await PostgresStore(database.url).open(clock)
     assert [True, True] == [pool.closed for pool in opened]
+
+
+@pytest.mark.parametrize("when", ["opening", "open"])
+async def test_store_in_a_cancelled_scope_leaves_no_pool(database, monkeypatch, when):
+    """A scope of anyio cancels each wait again; pools are closed all the same, with their workers."""
+    opened, plain = [], AsyncConnectionPool.open
+
+    async def slow(pool, *args, **options):
+        await plain(pool, *args, **options)
+        opened.append(pool)
+        if when == "opening":
+            scope.cancel()
+            await asyncio.sleep(1)
+
+    monkeypatch.setattr(AsyncConnectionPool, "open", slow)
+    before = asyncio.all_tasks()
+    with anyio.CancelScope() as scope:
+        async with DurableTasks(PostgresStore(database.url)):
+            scope.cancel()
+            await asyncio.sleep(1)
+    assert scope.cancelled_caught
+    assert {True} == {pool.closed for pool in opened}
+    assert before == asyncio.all_tasks()
 
 
 async def test_processes_share_a_database_and_wake_each_other(opened):
