@@ -82,7 +82,6 @@ _KEYS_SHOWN_MAX: Final = 20
 _SPARK_COUNT: Final = 180  # points of a line in the list: 15 minutes
 _STUCK_COUNT: Final = 2  # points without a start, ten seconds, after which a full executor counts as stuck
 _AUTHORITIES: Final = {"RedisPeers": "Redis", "PostgresPeers": "PostgreSQL", "FilePeers": "the file"}
-_WORST: Final = ("failed", "lateness", "overdue")  # fields of a point, by which executors of one state are in trouble
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -171,9 +170,7 @@ def overview_of(recorded: dict[str, RecordedHistory], *, find: str, state: str, 
     counts = Counter(kinds.values())
     found = [name for name in named if kinds[name] == state] if state else named
     if sort == "trouble":
-        found.sort(
-            key=lambda name: (STATES.index(kinds[name]), *(-_last(recorded[name].history, each) for each in _WORST))
-        )
+        found.sort(key=lambda name: (STATES.index(kinds[name]), *_trouble_of(recorded[name])))
     elif sort != "name":
         found.sort(key=lambda name: -_last(recorded[name].history, SORTS[sort]))
     shown, page, page_count = page_of(found, page)
@@ -199,6 +196,16 @@ def _last(history: History[Point], name: str) -> float:
     """Return a value of the last point; -1 if there is none."""
     value = history.last_of(name)
     return -1.0 if math.isnan(value) else value
+
+
+def _trouble_of(recorded: RecordedHistory) -> tuple[int, int, float]:
+    """Return what orders executors of one state, the worst first: nothing that nobody would notice, or that changes all the time."""
+    point = recorded.history.last()
+    if point is None:
+        return -recorded.failures.lately, 0, 0
+    late = 0 if math.isnan(point.lateness) else int(point.lateness)
+    due = point.overdue if point.overdue > point.started else 0  # fewer start within a second
+    return -recorded.failures.lately, -late, -due
 
 
 def _kind_of(recorded: RecordedHistory) -> str:
@@ -263,6 +270,7 @@ def state_of(recorded: RecordedHistory, statistics: Statistics) -> StateText:
         statistics,
         is_closing=executor.is_shutdown,
         failed=0.0 if point is None else point.failed,
+        lately=recorded.failures.lately,
         stuck=_stuck_text(recorded, statistics),
         authority=_AUTHORITIES.get(type(executor.manager.peers).__name__, "the group"),
     )

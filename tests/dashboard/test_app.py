@@ -64,7 +64,7 @@ async def test_list_shows_how_each_executor_stands():
 
 
 async def test_state_tells_of_recent_failures(handler, reports):
-    """While tasks fail, the state says how many a second, in the colour of trouble, and again nothing once none do."""
+    """While tasks fail, the state says how many a second, in the colour of trouble; then how many did, for 15 minutes."""
     handler()
 
     async def fail(_):
@@ -79,6 +79,9 @@ async def test_state_tells_of_recent_failures(handler, reports):
             for path in ("/", "/executor?name=mail"):
                 assert '<span class="badge bad">open; 10/s fail</span>' in (await web.get(path)).text
             await asyncio.sleep(20)
+            for path in ("/", "/executor?name=mail"):
+                assert '<span class="badge wait">open; 200 failed in 15 min</span>' in (await web.get(path)).text
+            await asyncio.sleep(900)
             for path in ("/", "/executor?name=mail"):
                 assert '<span class="badge good">open</span>' in (await web.get(path)).text
 
@@ -144,6 +147,42 @@ async def test_list_leads_with_trouble():
             assert (await web.get("/?state=odd")).status_code == 400
             executors["b-paused"].resume()
             assert "1 paused" not in text_of(await web.get("/"))
+
+
+async def test_failures_are_trouble_for_a_while(handler, reports):
+    """Failures of the first seconds, dead letters among them, order the list for 15 minutes; milliseconds of lateness never do."""
+    handler()
+    tasks = DurableTasks(MemoryStore())
+
+    async def fail(_):
+        raise BufferError
+
+    @tasks.task
+    async def pay(number: int):
+        raise ValueError(number)
+
+    def names_of(page):
+        return re.findall(r'<tr id="executor-([^"]+)"', page.text)
+
+    async with tasks, ExecutorManager() as manager:
+        app = dashboard(manager)
+        calm = [manager.executor(f"calm{number}", rate=20) for number in range(3)]
+        for number, each in enumerate(calm):
+            await asyncio.sleep(0.012)
+            each.schedule_at_fixed_rate(asyncio.sleep, 0.01, period=1, initial_delay=0.013 * number)
+        manager.executor("zfails", rate=20).schedule_many(fail, range(30))
+        manager.executor("slow", rate=1, drain_timeout=0).schedule_many(nothing, range(10_000))
+        late = ["slow", "calm0", "calm1", "calm2"]
+        async with client(app) as web, tasks.running(manager.executor("durable", rate=20)):
+            await tasks.put_many(pay.new(number) for number in range(2))
+            await asyncio.sleep(20)
+            page = await web.get("/")
+            assert names_of(page) == ["zfails", "durable", *late]
+            assert "zfails open; 30 failed in 15 min" in text_of(page)
+            assert "durable open; 2 failed in 15 min" in text_of(page)
+            assert "All 6 2 failed 4 open" in text_of(page)
+            await asyncio.sleep(900)
+            assert names_of(await web.get("/")) == [*late, "durable", "zfails"]
 
 
 async def test_executor_whose_places_are_all_taken_is_trouble():
