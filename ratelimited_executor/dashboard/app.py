@@ -265,9 +265,9 @@ class _Site:
         return await self._executor(request, self._recorded_of(request.query_params))
 
     async def _executor(
-        self, request: Request, recorded: RecordedHistory, *, typed: str = "", problem: str = ""
+        self, request: Request, recorded: RecordedHistory, *, typed: str = "", problem: str = "", question: str = ""
     ) -> Response:
-        """Show one executor; after a rate that could not be set, with what was typed and why, and without refreshing itself."""
+        """Show one executor; after a rate that was not set, with what was typed and why, and without refreshing itself."""
         executor, statistics = recorded.executor, recorded.statistics()
         if statistics is None:
             raise PageError(404, f"The executor {executor.name} has not started.")
@@ -282,6 +282,7 @@ class _Site:
             is_live=not problem,
             typed=typed,
             problem=problem,
+            question=question,
             executor=executor,
             statistics=statistics,
             state=state_of(recorded, statistics),
@@ -370,7 +371,11 @@ class _Site:
         except PageError as error:
             if error.field == "rate":
                 return await self._executor(
-                    request, self._recorded_of(form), typed=form.get("rate", ""), problem=error.message
+                    request,
+                    self._recorded_of(form),
+                    typed=form.get("rate", ""),
+                    problem=error.message,
+                    question=error.question,
                 )
             error.back = back
             raise

@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from ratelimited_executor._core.durable.tasks import DurableState
 from ratelimited_executor._core.escapes import visible
+from ratelimited_executor._core.permits.rates import Rate
+from ratelimited_executor._runtime.limits.plan import read_rates
 from ratelimited_executor.dashboard.errors import PageError
 from ratelimited_executor.dashboard.process import process_text
 from ratelimited_executor.dashboard.texts import count_text, name_text
@@ -203,7 +205,11 @@ class Changes:
         if len(executor.rates) > 1:
             raise PageError(409, f"{executor.name} has several rates, which can only be set together, by the program")
         try:
-            executor.rate = form.get("rate", "")
+            rates = read_rates("rate", form.get("rate", ""))
+            is_stop = any(isinstance(each, Rate) and each.is_zero for each in rates)
+            if is_stop and not old.is_zero and "confirmed" not in form:
+                raise _stop_question(executor)
+            executor.rate = rates
         except (ValueError, TypeError) as error:
             raise PageError(409, str(error), field="rate") from error
         return _Made("rate", str(old), str(executor.rate))
@@ -284,6 +290,12 @@ class Changes:
 async def _end_of(requeueing: Requeueing) -> _Made:
     await requeueing.ended()
     return _Made(requeueing.what, "dead", requeueing.outcome)
+
+
+def _stop_question(executor: RateLimitedExecutor) -> PageError:
+    """Ask whether a rate of 0 is meant, which one key too few is enough to type."""
+    message = f"With a rate of 0, {name_text(executor.name)} starts nothing until another rate is set"
+    return PageError(409, message, field="rate", question="Stop it all the same")
 
 
 def _set_paused(executor: RateLimitedExecutor, *, is_paused: bool) -> _Made:

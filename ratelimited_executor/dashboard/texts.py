@@ -164,7 +164,18 @@ def plan_text(plan: str) -> str:
     return text.replace(" inf/s", " without a limit")
 
 
-STATES: Final = ("outage", "failing", "full", "failed", "penalty", "paused", "closing", "open", "not started")
+STATES: Final = (
+    "outage",
+    "failing",
+    "full",
+    "stopped",
+    "failed",
+    "penalty",
+    "paused",
+    "closing",
+    "open",
+    "not started",
+)
 """The kinds of states of an executor, the worst first."""
 
 
@@ -211,12 +222,14 @@ def _held_text(statistics: Statistics, *, is_closing: bool, authority: str) -> S
     """Say what holds an executor, whatever its tasks do; None if it is open."""
     if is_closing:
         return StateText("closing", "closing", "wait")
-    if statistics.is_paused:
-        return StateText("paused", "paused", "wait")
-    if statistics.fleet is not None and statistics.fleet.rate == 0:
-        return StateText("paused", "group paused: its rate is 0", "wait")
+    is_group_paused = statistics.fleet is not None and statistics.fleet.rate == 0
+    if statistics.is_paused or is_group_paused:
+        return StateText("paused", "paused" if statistics.is_paused else "group paused: its rate is 0", "wait")
     if statistics.fleet is not None and statistics.fleet.state == "outage":
         return StateText("outage", f"outage: no answer from {authority}", "bad")
+    if statistics.rate.is_zero:
+        due = f", {count_text(statistics.overdue)} due" if statistics.overdue else ""
+        return StateText("stopped", f"stopped: its rate is 0{due}", "bad" if due else "wait")
     if statistics.penalty > 0:
         return StateText("penalty", f"penalty: {seconds_text(statistics.penalty)} left", "wait")
     return None

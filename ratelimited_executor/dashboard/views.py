@@ -216,7 +216,7 @@ def _kind_of(recorded: RecordedHistory) -> str:
     if executor.is_paused:
         return "paused"
     statistics = recorded.recent
-    if statistics is None or statistics.is_paused:  # it has been resumed since
+    if statistics is None or statistics.is_paused or statistics.rate.is_zero != executor.rate.is_zero:  # changed since
         statistics = recorded.statistics()
     return "not started" if statistics is None else state_of(recorded, statistics).kind
 

@@ -588,6 +588,35 @@ async def test_executor_is_paused_resumed_and_set():
             assert str(executor.rate) == "inf/s"
 
 
+async def test_rate_of_0_is_asked_about_and_shown_as_a_stop():
+    """A rate of 0 is set only once it is confirmed; then the state says that the executor is stopped, ahead of those at rest."""
+    async with ExecutorManager() as manager:
+        manager.executor("a-calm", rate=1).schedule(nothing)
+        mail = manager.executor("mail", rate=1, drain_timeout=0)
+        mail.schedule_many(nothing, range(100))
+        async with client(dashboard(manager, authorize=lambda request: True)) as web:
+            for text in ("0", "0/s", "5/s, 0/min"):
+                answer = await change(web, 409, action="set-rate", rate=text)
+                assert "With a rate of 0, mail starts nothing until another rate is set." in text_of(answer)
+                assert f'name="rate" value="{text}"' in answer.text
+                assert (
+                    '<button class="danger" name="confirmed" value="yes">Stop it all the same</button>' in answer.text
+                )
+                assert str(mail.rate) == "1/s"
+            assert "Stop it" not in (await web.get("/executor?name=mail")).text
+            await asyncio.sleep(10)
+            assert "All 2 2 open" in text_of(await web.get("/"))
+            await change(web, action="set-rate", rate="0", confirmed="yes")
+            assert mail.rate.is_zero
+            await change(web, action="set-rate", rate="0")  # nothing that would have to be confirmed
+            page = await web.get("/")
+            assert "All 2 1 stopped 1 open" in text_of(page)
+            assert re.search(r'<span class="badge bad">stopped: its rate is 0, \d+ due</span>', page.text)
+            assert page.text.index('id="executor-mail"') < page.text.index('id="executor-a-calm"')
+            await change(web, action="set-rate", rate="5/s")
+            assert "All 2 2 open" in text_of(await web.get("/"))
+
+
 async def by_form(request):
     return (await request.form())["action"] == "pause"
 

@@ -79,6 +79,8 @@ def standing(**values):
             ("outage", "outage: no answer from the group", "bad"),
         ),
         ({"fleet": SimpleNamespace(state="active", rate=0)}, False, ("paused", "group paused: its rate is 0", "wait")),
+        ({"rate": Rate(0), "overdue": 0}, False, ("stopped", "stopped: its rate is 0", "wait")),
+        ({"rate": Rate(0), "overdue": 1200}, False, ("stopped", "stopped: its rate is 0, 1,200 due", "bad")),
         ({"is_paused": True}, True, ("closing", "closing", "wait")),
     ],
 )
