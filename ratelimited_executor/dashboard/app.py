@@ -357,14 +357,14 @@ class _Site:
 
     async def change(self, request: Request) -> Response:
         """Change something, and go back to the page of what was changed."""
-        if not is_same_origin(request.headers):
-            raise PageError(403, stranger_text(request.headers))
         form = dict(parse_qsl((await request.body()).decode(errors="replace"), keep_blank_values=True))
         action, name = form.get("action", ""), form.get("name", "")
+        if not is_same_origin(request.headers):
+            raise self._refused(form, request, stranger_text(request.headers))
         if action not in ACTIONS:
             raise PageError(400, f"action must be one of {', '.join(ACTIONS)}, got {name_text(action)!r}")
         if not await self._permissions.may(request, action, name):
-            raise PageError(403, "You are not allowed to make this change.")
+            raise self._refused(form, request, "You are not allowed to make this change.")
         back = f"{'store' if action in OF_STORES else 'executor'}?{_query({'name': name})}"
         try:
             await self._changes.make(form, request)
@@ -380,6 +380,11 @@ class _Site:
             error.back = back
             raise
         return RedirectResponse(back, status_code=303)
+
+    def _refused(self, form: Mapping[str, str], request: Request, reason: str) -> PageError:
+        """Log that a change is not allowed, and return that as an error."""
+        self._changes.refuse(form.get("action", ""), form.get("name", ""), request, reason)
+        return PageError(403, reason)
 
 
 def _too_large() -> PageError:

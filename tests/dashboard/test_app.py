@@ -656,9 +656,39 @@ async def test_answer_to_a_form_does_not_refresh_itself():
             assert ("page.js" in gone.text, "refresh" in gone.text) == (True, True)
 
 
+async def test_refused_change_leaves_a_line_in_the_log(caplog):
+    """It names the action, the executor, the user, the address and the reason; many of one action within seconds leave one."""
+
+    def authorize(request):
+        request.state.user = "bob\n" + EVIL
+        return False
+
+    async with RateLimitedExecutor("mail", rate=1) as executor:
+        async with client(dashboard(executor, authorize=authorize)) as web:
+            for number in range(5):
+                await change(web, 403, action="pause", name=f"mail\u202e{number}")
+            await change(web, 403, action="set-rate", rate="0")
+            await change(web, 403, headers={"Origin": "http://evil"}, action="resume")
+            await change(web, 403, headers={"Origin": "http://evil"}, action="shout %s")
+    records = [record for record in caplog.records if record.name == "ratelimited_executor.dashboard"]
+    assert {record.levelname for record in records} == {"WARNING"}
+    texts = [record.getMessage() for record in records]
+    by, why = f"by bob\\n{EVIL} at 127.0.0.1", "You are not allowed to make this change."
+    assert texts[:2] == [
+        f"live page: mail\\u202e0: pause refused, {by}: {why}",
+        f"live page: mail: set-rate refused, {by}: {why}",
+    ]
+    assert [text[:55] for text in texts[2:]] == [
+        "live page: mail: resume refused, by an unknown user at ",
+        "live page: mail: unknown refused, by an unknown user at",
+    ]
+    assert all("did not come from this page" in text for text in texts[2:])
+
+
 def records_of(caplog):
     """Return the changes in the log, as text and as fields."""
     records = [record for record in caplog.records if record.name == "ratelimited_executor.dashboard"]
+    records = [record for record in records if record.levelname != "WARNING"]  # of what was refused
     assert all(record.levelname == "INFO" for record in records)
     return [(record.getMessage(), record.change) for record in records]
 
