@@ -286,7 +286,7 @@ class _Site:
             executor=executor,
             statistics=statistics,
             state=state_of(recorded, statistics),
-            figures=figures_of(executor, statistics),
+            figures=figures_of(recorded, statistics),
             plots=plots_of(recorded.history, now),
             failures=failure_rows(failures, now, _row_count(request, "failures", _FEW_COUNT)),
             failure_count=len(failures),

@@ -247,7 +247,7 @@ def executor_row(recorded: RecordedHistory) -> ExecutorRow:
         rate_text(statistics),
         NOTHING if point is None else per_second_text(point.started),
         count_text(statistics.overdue),
-        seconds_text(_backlog_seconds(executor)),
+        seconds_text(_backlog_seconds(recorded, statistics)),
         count_text(statistics.waiting),
         count_text(statistics.running),
         NOTHING if point is None else seconds_text(point.lateness),
@@ -278,15 +278,29 @@ def state_of(recorded: RecordedHistory, statistics: Statistics) -> StateText:
 
 def _stuck_text(recorded: RecordedHistory, statistics: Statistics) -> str:
     """Say what runs in an executor whose places are all taken while tasks are due and none has started lately; else nothing."""
-    most, starts = recorded.executor.max_concurrency, recorded.history.tail("started", _STUCK_COUNT)
-    if not most or statistics.running < most or not statistics.overdue or len(starts) < _STUCK_COUNT or any(starts):
+    if not _is_stuck(recorded, statistics):
         return ""
     longest = "".join(f", the longest for {row.age}" for row in running_rows(recorded, 1))
-    return f"{count_text(statistics.running)} of {count_text(most)} running{longest}"
+    return f"{count_text(statistics.running)} of {count_text(recorded.executor.max_concurrency or 0)} running{longest}"
 
 
-def _backlog_seconds(executor: RateLimitedExecutor) -> float:
-    """Return the seconds of work that is due; NaN where that would have to look at too many tasks one by one."""
+def _is_stuck(recorded: RecordedHistory, statistics: Statistics) -> bool:
+    """True if all places are taken while tasks are due and none has started lately."""
+    most, starts = recorded.executor.max_concurrency, recorded.history.tail("started", _STUCK_COUNT)
+    if not most or statistics.running < most or not statistics.overdue:
+        return False
+    return len(starts) == _STUCK_COUNT and not any(starts)
+
+
+def _backlog_seconds(recorded: RecordedHistory, statistics: Statistics) -> float:
+    """Return the seconds of work that is due.
+
+    Infinity if nothing starts as things are, for an estimate would only say how long they have been so; NaN where it would have
+    to look at too many tasks one by one.
+    """
+    if _is_stuck(recorded, statistics):
+        return math.inf
+    executor = recorded.executor
     queue = executor._started().queue
     is_walked = queue.costs is not None or queue.gate is not None
     return math.nan if is_walked and _is_crowded(queue, _LOOKED_AT_MAX) else executor.backlog_seconds()
@@ -297,15 +311,16 @@ def _is_crowded(queue: TaskQueue, count_max: int) -> bool:
     return queue.ready_count() > (count_max if queue.costs is None else _TRIED_MAX)
 
 
-def figures_of(executor: RateLimitedExecutor, statistics: Statistics) -> list[Figure]:
+def figures_of(recorded: RecordedHistory, statistics: Statistics) -> list[Figure]:
     """Return the figures at the head of an executor's page: what nearly all have, and of the others those that are not 0."""
+    executor = recorded.executor
     concurrency = executor.max_concurrency
     of = "" if concurrency is None else f" of {count_text(concurrency)}"
     retried = f"; {count_text(statistics.retried)} attempts retried" if statistics.retried else ""
     figures = [
         Figure("Rate", rate_text(statistics), _manner_of(executor)),
         Figure("Due", count_text(statistics.overdue), "waiting tasks that are due, or will be in this interval"),
-        Figure("Backlog", seconds_text(_backlog_seconds(executor)), "until the last due task starts"),
+        Figure("Backlog", seconds_text(_backlog_seconds(recorded, statistics)), "until the last due task starts"),
         Figure("Waiting", count_text(statistics.waiting), "tasks that have not started"),
         Figure("Running", f"{count_text(statistics.running)}{of}", "started, not finished"),
         Figure("Done", count_text(statistics.done), f"returned, of {count_text(statistics.accepted)} accepted"),

@@ -198,7 +198,9 @@ async def test_executor_whose_places_are_all_taken_is_trouble():
             assert "full" not in text_of(await web.get("/"))
             await asyncio.sleep(60)
             text = text_of(await web.get("/"))
-            assert "stuck full: 2 of 2 running, the longest for" in text
+            assert re.search(r"stuck full: 2 of 2 running, the longest for 1m\d+s no limit 0/s 5 ∞ 5 2 ", text), text
+            assert "∞" not in re.search(r"healthy open .* idle open", text)[0]
+            assert "Backlog ∞ until the last due task starts" in text_of(await web.get("/executor?name=stuck"))
             assert text.index("stuck full") < text.index("healthy open") < text.index("idle open")
             assert "All 3 1 full 2 open" in text
             assert re.search(r"sleep\[0\] 1m\d+s stuck , with 1 more", text), text
