@@ -12,6 +12,7 @@ The two workers share a file with the events and a file with the limit, so both 
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import logging
 import os
@@ -38,6 +39,7 @@ from ratelimited_executor.peers import FilePeers
 
 FOLDER = Path(os.environ.get("SERVICE_FOLDER", "."))
 RATE = os.environ.get("SERVICE_RATE", "50/s")  # of all workers together
+STORE_SECONDS = 5  # to put an event, before its request is refused
 PASSWORD = os.environ.get("PAGE_PASSWORD", "")
 FIRST_PORT = int(os.environ.get("METRICS_PORT", "9464"))
 PORTS = range(FIRST_PORT, FIRST_PORT + 8)  # for metrics: one for each worker, and a few spare ones
@@ -117,8 +119,10 @@ async def accept(tenant: Annotated[str, InPath(max_length=100)], event: Event) -
     except ValueError as error:  # such as a URL that is none
         raise HTTPException(422, str(error)) from None
     try:
-        ref = await tasks.put(task)
-    except StoreUnavailableError as error:
-        logging.getLogger(__name__).warning("an event was refused: %s", error)
+        async with asyncio.timeout(STORE_SECONDS):
+            ref = await tasks.put(task)
+    except (StoreUnavailableError, TimeoutError) as error:
+        reason = str(error) or f"the store did not answer within {STORE_SECONDS} s"
+        logging.getLogger(__name__).warning("an event was refused: %s", reason)
         raise HTTPException(503, "The event was not accepted: try again.", {"Retry-After": "5"}) from None
     return {"id": event.id, "created": ref.created}

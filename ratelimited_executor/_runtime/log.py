@@ -31,10 +31,12 @@ class RateLimitedWarnings:
 
     Args:
         monotonic: returns the time in seconds.
+        logger: the logger.
     """
 
-    def __init__(self, monotonic: Callable[[], float]) -> None:
+    def __init__(self, monotonic: Callable[[], float], logger: logging.Logger = LOGGER) -> None:
         self._monotonic = monotonic
+        self._logger = logger
         self._last: dict[str, tuple[float, int]] = {}  # kind -> when the last one was logged, how many were suppressed
 
     def warn(self, kind: str, message: str, *args: Any) -> None:
@@ -47,4 +49,4 @@ class RateLimitedWarnings:
         self._last[kind] = now, 0
         if kept_back:
             message += f" ({kept_back} more of this kind since the last warning)"
-        LOGGER.warning(message, *args)
+        self._logger.warning(message, *args)

@@ -265,9 +265,9 @@ class _Site:
         return await self._executor(request, self._recorded_of(request.query_params))
 
     async def _executor(
-        self, request: Request, recorded: RecordedHistory, *, typed: str = "", problem: str = ""
+        self, request: Request, recorded: RecordedHistory, *, typed: str = "", problem: str = "", question: str = ""
     ) -> Response:
-        """Show one executor; after a rate that could not be set, with what was typed and why, and without refreshing itself."""
+        """Show one executor; after a rate that was not set, with what was typed and why, and without refreshing itself."""
         executor, statistics = recorded.executor, recorded.statistics()
         if statistics is None:
             raise PageError(404, f"The executor {executor.name} has not started.")
@@ -282,10 +282,11 @@ class _Site:
             is_live=not problem,
             typed=typed,
             problem=problem,
+            question=question,
             executor=executor,
             statistics=statistics,
             state=state_of(recorded, statistics),
-            figures=figures_of(executor, statistics),
+            figures=figures_of(recorded, statistics),
             plots=plots_of(recorded.history, now),
             failures=failure_rows(failures, now, _row_count(request, "failures", _FEW_COUNT)),
             failure_count=len(failures),
@@ -356,25 +357,34 @@ class _Site:
 
     async def change(self, request: Request) -> Response:
         """Change something, and go back to the page of what was changed."""
-        if not is_same_origin(request.headers):
-            raise PageError(403, stranger_text(request.headers))
         form = dict(parse_qsl((await request.body()).decode(errors="replace"), keep_blank_values=True))
         action, name = form.get("action", ""), form.get("name", "")
+        if not is_same_origin(request.headers):
+            raise self._refused(form, request, stranger_text(request.headers))
         if action not in ACTIONS:
             raise PageError(400, f"action must be one of {', '.join(ACTIONS)}, got {name_text(action)!r}")
         if not await self._permissions.may(request, action, name):
-            raise PageError(403, "You are not allowed to make this change.")
+            raise self._refused(form, request, "You are not allowed to make this change.")
         back = f"{'store' if action in OF_STORES else 'executor'}?{_query({'name': name})}"
         try:
             await self._changes.make(form, request)
         except PageError as error:
             if error.field == "rate":
                 return await self._executor(
-                    request, self._recorded_of(form), typed=form.get("rate", ""), problem=error.message
+                    request,
+                    self._recorded_of(form),
+                    typed=form.get("rate", ""),
+                    problem=error.message,
+                    question=error.question,
                 )
             error.back = back
             raise
         return RedirectResponse(back, status_code=303)
+
+    def _refused(self, form: Mapping[str, str], request: Request, reason: str) -> PageError:
+        """Log that a change is not allowed, and return that as an error."""
+        self._changes.refuse(form.get("action", ""), form.get("name", ""), request, reason)
+        return PageError(403, reason)
 
 
 def _too_large() -> PageError:

@@ -9,12 +9,16 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
+import time
 from collections import deque
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from ratelimited_executor._core.durable.tasks import DurableState
 from ratelimited_executor._core.escapes import visible
+from ratelimited_executor._core.permits.rates import Rate
+from ratelimited_executor._runtime.limits.plan import read_rates
+from ratelimited_executor._runtime.log import RateLimitedWarnings
 from ratelimited_executor.dashboard.errors import PageError
 from ratelimited_executor.dashboard.process import process_text
 from ratelimited_executor.dashboard.texts import count_text, name_text
@@ -115,6 +119,7 @@ class Changes:
         self.latest: deque[PageChange] = deque(maxlen=_KEPT_COUNT)
         self._going_on: set[asyncio.Future[None]] = set()
         self._on_change = on_change
+        self._warnings = RateLimitedWarnings(time.monotonic, LOGGER)
         self._clock = clock
         self._recorded_of = recorded_of
         self._stores = stores
@@ -135,6 +140,20 @@ class Changes:
         """Return the last changes of an executor or of a store, by the changes that there are of either: they may share a name."""
         return [each for each in self.latest if each.name == name and each.action in actions]
 
+    def refuse(self, action: str, name: str, request: Request, reason: str) -> None:
+        """Log that a change was refused; of one action once in ten seconds, with the number of those between.
+
+        Args:
+            action: what the form asks for, which may be no action.
+            name: the executor or store that it names.
+            request: the request.
+            reason: why.
+        """
+        action = action if action in ACTIONS else "unknown"
+        user, client = _author_of(request)
+        texts = [visible(each) for each in (name_text(name), _author_text(user, client), reason)]
+        self._warnings.warn(action, "live page: %s: " + action + " refused, by %s: %s", *texts)
+
     async def make(self, form: Mapping[str, str], request: Request) -> None:
         """Make the change that a form asks for.
 
@@ -147,15 +166,15 @@ class Changes:
             made = await self._actions[action](form)
         except (ValueError, TypeError, RateLimitedExecutorError) as error:
             raise PageError(409, str(error)) from error
-        user, client = getattr(request.state, "user", None), request.client
+        user, client = _author_of(request)
         change = PageChange(
             action=action,
             name=form.get("name", ""),
             what=made.what,
             old=made.old,
             new=made.new,
-            user=None if user is None else name_text(user),
-            client=None if client is None else client.host,
+            user=user,
+            client=client,
             at=self._clock(),
         )
         if made.end is not None:
@@ -203,7 +222,11 @@ class Changes:
         if len(executor.rates) > 1:
             raise PageError(409, f"{executor.name} has several rates, which can only be set together, by the program")
         try:
-            executor.rate = form.get("rate", "")
+            rates = read_rates("rate", form.get("rate", ""))
+            is_stop = any(isinstance(each, Rate) and each.is_zero for each in rates)
+            if is_stop and not old.is_zero and "confirmed" not in form:
+                raise _stop_question(executor)
+            executor.rate = rates
         except (ValueError, TypeError) as error:
             raise PageError(409, str(error), field="rate") from error
         return _Made("rate", str(old), str(executor.rate))
@@ -286,6 +309,12 @@ async def _end_of(requeueing: Requeueing) -> _Made:
     return _Made(requeueing.what, "dead", requeueing.outcome)
 
 
+def _stop_question(executor: RateLimitedExecutor) -> PageError:
+    """Ask whether a rate of 0 is meant, which one key too few is enough to type."""
+    message = f"With a rate of 0, {name_text(executor.name)} starts nothing until another rate is set"
+    return PageError(409, message, field="rate", question="Stop it all the same")
+
+
 def _set_paused(executor: RateLimitedExecutor, *, is_paused: bool) -> _Made:
     old = executor.is_paused
     (executor.pause if is_paused else executor.resume)()
@@ -293,9 +322,19 @@ def _set_paused(executor: RateLimitedExecutor, *, is_paused: bool) -> _Made:
     return _Made("state", before, after)
 
 
+def _author_of(request: Request) -> tuple[str | None, str | None]:
+    """Return the user of a request, if the program has set one, and its address."""
+    user, client = getattr(request.state, "user", None), request.client
+    return None if user is None else name_text(user), None if client is None else client.host
+
+
+def _author_text(user: str | None, client: str | None) -> str:
+    return f"{user or 'an unknown user'} at {client or 'an unknown address'}"
+
+
 def _log(change: PageChange) -> None:
     """Log a change: who, where, what, from which value to which."""
-    who = f"{change.user or 'an unknown user'} at {change.client or 'an unknown address'}"
+    who = _author_text(change.user, change.client)
     texts = [visible(each) for each in (name_text(change.name), change.what, change.old, change.new, who)]
     parts: dict[str, Any] = {each.name: getattr(change, each.name) for each in fields(change) if each.name != "at"}
     LOGGER.info("live page: %s: %s: %s -> %s, by %s", *texts, extra={"change": parts})

@@ -20,11 +20,15 @@ class PageError(Exception):
         message: the text that the page shows.
         back: the address of the page to return to; None for the list.
         field: the name of the field of a form that the message is about; empty if it is about none.
+        question: what the button says that makes the change all the same; empty if nothing can.
     """
 
-    def __init__(self, status: int, message: str, *, back: str | None = None, field: str = "") -> None:
+    def __init__(
+        self, status: int, message: str, *, back: str | None = None, field: str = "", question: str = ""
+    ) -> None:
         super().__init__(message)
         self.status = status
         self.message = message
         self.back = back
         self.field = field
+        self.question = question

@@ -8,6 +8,7 @@ An executor without a page is not listened to; one with a page tells of failures
 from __future__ import annotations
 
 import re
+from collections import deque
 from dataclasses import dataclass
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final
@@ -21,10 +22,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Hashable
     from types import CodeType, TracebackType
 
-__all__ = ["FAILURE_COUNT", "FailureEntry", "FailureRing", "Failures", "failure_texts"]
+__all__ = ["FAILURE_COUNT", "LATELY_SECONDS", "FailureEntry", "FailureRing", "Failures", "failure_texts"]
 
 FAILURE_COUNT: Final = 50
 """Entries of an executor, and of all executors of a page together."""
+LATELY_SECONDS: Final = 900.0
+"""For so long a failure counts as recent: as long as the line of an executor in the list."""
 _WRITTEN_PER_SECOND: Final = 100  # of one executor: some 5 us each; more are counted, and not written down
 _MESSAGE_LENGTH_MAX: Final = 500  # characters
 _READ_LENGTH_MAX: Final = 4 * _MESSAGE_LENGTH_MAX  # of a message, in which addresses are masked before it is cut
@@ -104,9 +107,13 @@ class Failures:
     Args:
         executor: its name.
         all_failures: the failures of all executors of a page.
+
+    Attributes:
+        lately: how many tasks have failed within ``LATELY_SECONDS`` before the last count.
+        ring: the latest failures.
     """
 
-    __slots__ = ("_all", "_epoch", "_executor", "_second", "_written", "ring")
+    __slots__ = ("_all", "_counts", "_epoch", "_executor", "_second", "_written", "lately", "ring")
 
     def __init__(self, executor: str, all_failures: FailureRing) -> None:
         self._executor = executor
@@ -114,7 +121,22 @@ class Failures:
         self._epoch: Callable[[], float] | None = None
         self._second = 0
         self._written = 0  # within that second
+        self._counts: deque[tuple[float, int]] = deque()  # of the last ``LATELY_SECONDS``, with their times
+        self.lately = 0
         self.ring = FailureRing()
+
+    def count(self, now: float, count: int) -> None:
+        """Count tasks that have failed since the last count, which may be none.
+
+        Args:
+            now: epoch seconds.
+            count: how many.
+        """
+        if count:
+            self._counts.append((now, count))
+            self.lately += count
+        while self._counts and self._counts[0][0] <= now - LATELY_SECONDS:
+            self.lately -= self._counts.popleft()[1]
 
     def open(self, epoch: Callable[[], float]) -> None:
         """Begin, with a function that returns the time of the executor in epoch seconds."""

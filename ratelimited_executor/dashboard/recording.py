@@ -160,12 +160,15 @@ class RecordedHistory:
         self._opened_loop = opened
         self._observed: Observed | None = None  # once it has started
         self._before: tuple[float, Statistics] | None = None
+        self._failed_count = 0  # of its tasks, when they were counted last
         self._samples, ignore = sample_executor(executor, executor._listeners, _SAMPLES)
         self._ignores = [ignore, executor._listen(Listener(opened=self._opened, failed=failures.note))]
 
     def _opened(self, observed: Observed) -> None:
         self._observed = observed
         self.failures.open(observed.epoch)
+        statistics = self.statistics()
+        self._failed_count = 0 if statistics is None else statistics.failed  # at another time, if it has started before
         self._mark_starts(observed.now())
         self._opened_loop(observed.loop)
 
@@ -237,6 +240,8 @@ class RecordedHistory:
         self._mark_starts(now)
         started, _ = self._samples.take()
         lateness = sorted(sample.lateness for sample in started)
+        self.failures.count(observed.epoch(), statistics.failed - self._failed_count)
+        self._failed_count = statistics.failed
         before, self._before = self._before, (now, statistics)
         if before is None or now <= before[0]:
             return

@@ -164,7 +164,18 @@ def plan_text(plan: str) -> str:
     return text.replace(" inf/s", " without a limit")
 
 
-STATES: Final = ("outage", "failing", "full", "penalty", "paused", "closing", "open", "not started")
+STATES: Final = (
+    "outage",
+    "failing",
+    "full",
+    "stopped",
+    "failed",
+    "penalty",
+    "paused",
+    "closing",
+    "open",
+    "not started",
+)
 """The kinds of states of an executor, the worst first."""
 
 
@@ -177,30 +188,51 @@ class StateText(NamedTuple):
 
 
 def state_text(
-    statistics: Statistics, *, is_closing: bool, failed: float = 0.0, stuck: str = "", authority: str = "the group"
+    statistics: Statistics,
+    *,
+    is_closing: bool,
+    failed: float = 0.0,
+    lately: int = 0,
+    stuck: str = "",
+    authority: str = "the group",
 ) -> StateText:
     """Say in what state an executor is.
 
     Args:
         statistics: the statistics of the executor.
         is_closing: True if it accepts no more tasks.
-        failed: tasks a second that have failed recently.
+        failed: tasks a second that fail now.
+        lately: how many tasks have failed in the last 15 minutes.
         stuck: what runs, if that keeps all places while tasks are due and none starts; else empty.
         authority: what answers for the limits of its group.
     """
+    held = _held_text(statistics, is_closing=is_closing, authority=authority)
+    if held is not None:
+        return held
+    if failed > 0:
+        return StateText("failing", f"open; {per_second_text(failed)} fail", "bad")
+    if stuck:
+        return StateText("full", f"full: {stuck}", "wait")
+    if lately:
+        return StateText("failed", f"open; {count_text(lately)} failed in 15 min", "wait")
+    return StateText("open", "open", "good")
+
+
+def _held_text(statistics: Statistics, *, is_closing: bool, authority: str) -> StateText | None:
+    """Say what holds an executor, whatever its tasks do; None if it is open."""
     if is_closing:
         return StateText("closing", "closing", "wait")
     is_group_paused = statistics.fleet is not None and statistics.fleet.rate == 0
     if statistics.is_paused or is_group_paused:
-        text = "paused" if statistics.is_paused else "group paused: its rate is 0"
-        return StateText("paused", text, "wait")
+        return StateText("paused", "paused" if statistics.is_paused else "group paused: its rate is 0", "wait")
     if statistics.fleet is not None and statistics.fleet.state == "outage":
         return StateText("outage", f"outage: no answer from {authority}", "bad")
+    if statistics.rate.is_zero:
+        due = f", {count_text(statistics.overdue)} due" if statistics.overdue else ""
+        return StateText("stopped", f"stopped: its rate is 0{due}", "bad" if due else "wait")
     if statistics.penalty > 0:
         return StateText("penalty", f"penalty: {seconds_text(statistics.penalty)} left", "wait")
-    if failed > 0:
-        return StateText("failing", f"open; {per_second_text(failed)} fail", "bad")
-    return StateText("full", f"full: {stuck}", "wait") if stuck else StateText("open", "open", "good")
+    return None
 
 
 def age_text(least: float, most: float | None) -> str:

@@ -82,7 +82,6 @@ _KEYS_SHOWN_MAX: Final = 20
 _SPARK_COUNT: Final = 180  # points of a line in the list: 15 minutes
 _STUCK_COUNT: Final = 2  # points without a start, ten seconds, after which a full executor counts as stuck
 _AUTHORITIES: Final = {"RedisPeers": "Redis", "PostgresPeers": "PostgreSQL", "FilePeers": "the file"}
-_WORST: Final = ("failed", "lateness", "overdue")  # fields of a point, by which executors of one state are in trouble
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -171,9 +170,7 @@ def overview_of(recorded: dict[str, RecordedHistory], *, find: str, state: str, 
     counts = Counter(kinds.values())
     found = [name for name in named if kinds[name] == state] if state else named
     if sort == "trouble":
-        found.sort(
-            key=lambda name: (STATES.index(kinds[name]), *(-_last(recorded[name].history, each) for each in _WORST))
-        )
+        found.sort(key=lambda name: (STATES.index(kinds[name]), *_trouble_of(recorded[name])))
     elif sort != "name":
         found.sort(key=lambda name: -_last(recorded[name].history, SORTS[sort]))
     shown, page, page_count = page_of(found, page)
@@ -201,6 +198,16 @@ def _last(history: History[Point], name: str) -> float:
     return -1.0 if math.isnan(value) else value
 
 
+def _trouble_of(recorded: RecordedHistory) -> tuple[int, int, float]:
+    """Return what orders executors of one state, the worst first: nothing that nobody would notice, or that changes all the time."""
+    point = recorded.history.last()
+    if point is None:
+        return -recorded.failures.lately, 0, 0
+    late = 0 if math.isnan(point.lateness) else int(point.lateness)
+    due = point.overdue if point.overdue > point.started else 0  # fewer start within a second
+    return -recorded.failures.lately, -late, -due
+
+
 def _kind_of(recorded: RecordedHistory) -> str:
     """Return the kind of the state of an executor, without asking for its statistics again."""
     executor = recorded.executor
@@ -209,7 +216,7 @@ def _kind_of(recorded: RecordedHistory) -> str:
     if executor.is_paused:
         return "paused"
     statistics = recorded.recent
-    if statistics is None or statistics.is_paused:  # it has been resumed since
+    if statistics is None or statistics.is_paused or statistics.rate.is_zero != executor.rate.is_zero:  # changed since
         statistics = recorded.statistics()
     return "not started" if statistics is None else state_of(recorded, statistics).kind
 
@@ -240,7 +247,7 @@ def executor_row(recorded: RecordedHistory) -> ExecutorRow:
         rate_text(statistics),
         NOTHING if point is None else per_second_text(point.started),
         count_text(statistics.overdue),
-        seconds_text(_backlog_seconds(executor)),
+        seconds_text(_backlog_seconds(recorded, statistics)),
         count_text(statistics.waiting),
         count_text(statistics.running),
         NOTHING if point is None else seconds_text(point.lateness),
@@ -263,6 +270,7 @@ def state_of(recorded: RecordedHistory, statistics: Statistics) -> StateText:
         statistics,
         is_closing=executor.is_shutdown,
         failed=0.0 if point is None else point.failed,
+        lately=recorded.failures.lately,
         stuck=_stuck_text(recorded, statistics),
         authority=_AUTHORITIES.get(type(executor.manager.peers).__name__, "the group"),
     )
@@ -270,15 +278,29 @@ def state_of(recorded: RecordedHistory, statistics: Statistics) -> StateText:
 
 def _stuck_text(recorded: RecordedHistory, statistics: Statistics) -> str:
     """Say what runs in an executor whose places are all taken while tasks are due and none has started lately; else nothing."""
-    most, starts = recorded.executor.max_concurrency, recorded.history.tail("started", _STUCK_COUNT)
-    if not most or statistics.running < most or not statistics.overdue or len(starts) < _STUCK_COUNT or any(starts):
+    if not _is_stuck(recorded, statistics):
         return ""
     longest = "".join(f", the longest for {row.age}" for row in running_rows(recorded, 1))
-    return f"{count_text(statistics.running)} of {count_text(most)} running{longest}"
+    return f"{count_text(statistics.running)} of {count_text(recorded.executor.max_concurrency or 0)} running{longest}"
 
 
-def _backlog_seconds(executor: RateLimitedExecutor) -> float:
-    """Return the seconds of work that is due; NaN where that would have to look at too many tasks one by one."""
+def _is_stuck(recorded: RecordedHistory, statistics: Statistics) -> bool:
+    """True if all places are taken while tasks are due and none has started lately."""
+    most, starts = recorded.executor.max_concurrency, recorded.history.tail("started", _STUCK_COUNT)
+    if not most or statistics.running < most or not statistics.overdue:
+        return False
+    return len(starts) == _STUCK_COUNT and not any(starts)
+
+
+def _backlog_seconds(recorded: RecordedHistory, statistics: Statistics) -> float:
+    """Return the seconds of work that is due.
+
+    Infinity if nothing starts as things are, for an estimate would only say how long they have been so; NaN where it would have
+    to look at too many tasks one by one.
+    """
+    if _is_stuck(recorded, statistics):
+        return math.inf
+    executor = recorded.executor
     queue = executor._started().queue
     is_walked = queue.costs is not None or queue.gate is not None
     return math.nan if is_walked and _is_crowded(queue, _LOOKED_AT_MAX) else executor.backlog_seconds()
@@ -289,15 +311,16 @@ def _is_crowded(queue: TaskQueue, count_max: int) -> bool:
     return queue.ready_count() > (count_max if queue.costs is None else _TRIED_MAX)
 
 
-def figures_of(executor: RateLimitedExecutor, statistics: Statistics) -> list[Figure]:
+def figures_of(recorded: RecordedHistory, statistics: Statistics) -> list[Figure]:
     """Return the figures at the head of an executor's page: what nearly all have, and of the others those that are not 0."""
+    executor = recorded.executor
     concurrency = executor.max_concurrency
     of = "" if concurrency is None else f" of {count_text(concurrency)}"
     retried = f"; {count_text(statistics.retried)} attempts retried" if statistics.retried else ""
     figures = [
         Figure("Rate", rate_text(statistics), _manner_of(executor)),
         Figure("Due", count_text(statistics.overdue), "waiting tasks that are due, or will be in this interval"),
-        Figure("Backlog", seconds_text(_backlog_seconds(executor)), "until the last due task starts"),
+        Figure("Backlog", seconds_text(_backlog_seconds(recorded, statistics)), "until the last due task starts"),
         Figure("Waiting", count_text(statistics.waiting), "tasks that have not started"),
         Figure("Running", f"{count_text(statistics.running)}{of}", "started, not finished"),
         Figure("Done", count_text(statistics.done), f"returned, of {count_text(statistics.accepted)} accepted"),

@@ -64,7 +64,7 @@ async def test_list_shows_how_each_executor_stands():
 
 
 async def test_state_tells_of_recent_failures(handler, reports):
-    """While tasks fail, the state says how many a second, in the colour of trouble, and again nothing once none do."""
+    """While tasks fail, the state says how many a second, in the colour of trouble; then how many did, for 15 minutes."""
     handler()
 
     async def fail(_):
@@ -79,6 +79,9 @@ async def test_state_tells_of_recent_failures(handler, reports):
             for path in ("/", "/executor?name=mail"):
                 assert '<span class="badge bad">open; 10/s fail</span>' in (await web.get(path)).text
             await asyncio.sleep(20)
+            for path in ("/", "/executor?name=mail"):
+                assert '<span class="badge wait">open; 200 failed in 15 min</span>' in (await web.get(path)).text
+            await asyncio.sleep(900)
             for path in ("/", "/executor?name=mail"):
                 assert '<span class="badge good">open</span>' in (await web.get(path)).text
 
@@ -146,6 +149,42 @@ async def test_list_leads_with_trouble():
             assert "1 paused" not in text_of(await web.get("/"))
 
 
+async def test_failures_are_trouble_for_a_while(handler, reports):
+    """Failures of the first seconds, dead letters among them, order the list for 15 minutes; milliseconds of lateness never do."""
+    handler()
+    tasks = DurableTasks(MemoryStore())
+
+    async def fail(_):
+        raise BufferError
+
+    @tasks.task
+    async def pay(number: int):
+        raise ValueError(number)
+
+    def names_of(page):
+        return re.findall(r'<tr id="executor-([^"]+)"', page.text)
+
+    async with tasks, ExecutorManager() as manager:
+        app = dashboard(manager)
+        calm = [manager.executor(f"calm{number}", rate=20) for number in range(3)]
+        for number, each in enumerate(calm):
+            await asyncio.sleep(0.012)
+            each.schedule_at_fixed_rate(asyncio.sleep, 0.01, period=1, initial_delay=0.013 * number)
+        manager.executor("zfails", rate=20).schedule_many(fail, range(30))
+        manager.executor("slow", rate=1, drain_timeout=0).schedule_many(nothing, range(10_000))
+        late = ["slow", "calm0", "calm1", "calm2"]
+        async with client(app) as web, tasks.running(manager.executor("durable", rate=20)):
+            await tasks.put_many(pay.new(number) for number in range(2))
+            await asyncio.sleep(20)
+            page = await web.get("/")
+            assert names_of(page) == ["zfails", "durable", *late]
+            assert "zfails open; 30 failed in 15 min" in text_of(page)
+            assert "durable open; 2 failed in 15 min" in text_of(page)
+            assert "All 6 2 failed 4 open" in text_of(page)
+            await asyncio.sleep(900)
+            assert names_of(await web.get("/")) == [*late, "durable", "zfails"]
+
+
 async def test_executor_whose_places_are_all_taken_is_trouble():
     """Where all places are taken, tasks are due and none starts, the state says so, and for how long; not while they start."""
     async with ExecutorManager() as manager:
@@ -159,7 +198,9 @@ async def test_executor_whose_places_are_all_taken_is_trouble():
             assert "full" not in text_of(await web.get("/"))
             await asyncio.sleep(60)
             text = text_of(await web.get("/"))
-            assert "stuck full: 2 of 2 running, the longest for" in text
+            assert re.search(r"stuck full: 2 of 2 running, the longest for 1m\d+s no limit 0/s 5 ∞ 5 2 ", text), text
+            assert "∞" not in re.search(r"healthy open .* idle open", text)[0]
+            assert "Backlog ∞ until the last due task starts" in text_of(await web.get("/executor?name=stuck"))
             assert text.index("stuck full") < text.index("healthy open") < text.index("idle open")
             assert "All 3 1 full 2 open" in text
             assert re.search(r"sleep\[0\] 1m\d+s stuck , with 1 more", text), text
@@ -549,6 +590,35 @@ async def test_executor_is_paused_resumed_and_set():
             assert str(executor.rate) == "inf/s"
 
 
+async def test_rate_of_0_is_asked_about_and_shown_as_a_stop():
+    """A rate of 0 is set only once it is confirmed; then the state says that the executor is stopped, ahead of those at rest."""
+    async with ExecutorManager() as manager:
+        manager.executor("a-calm", rate=1).schedule(nothing)
+        mail = manager.executor("mail", rate=1, drain_timeout=0)
+        mail.schedule_many(nothing, range(100))
+        async with client(dashboard(manager, authorize=lambda request: True)) as web:
+            for text in ("0", "0/s", "5/s, 0/min"):
+                answer = await change(web, 409, action="set-rate", rate=text)
+                assert "With a rate of 0, mail starts nothing until another rate is set." in text_of(answer)
+                assert f'name="rate" value="{text}"' in answer.text
+                assert (
+                    '<button class="danger" name="confirmed" value="yes">Stop it all the same</button>' in answer.text
+                )
+                assert str(mail.rate) == "1/s"
+            assert "Stop it" not in (await web.get("/executor?name=mail")).text
+            await asyncio.sleep(10)
+            assert "All 2 2 open" in text_of(await web.get("/"))
+            await change(web, action="set-rate", rate="0", confirmed="yes")
+            assert mail.rate.is_zero
+            await change(web, action="set-rate", rate="0")  # nothing that would have to be confirmed
+            page = await web.get("/")
+            assert "All 2 1 stopped 1 open" in text_of(page)
+            assert re.search(r'<span class="badge bad">stopped: its rate is 0, \d+ due</span>', page.text)
+            assert page.text.index('id="executor-mail"') < page.text.index('id="executor-a-calm"')
+            await change(web, action="set-rate", rate="5/s")
+            assert "All 2 2 open" in text_of(await web.get("/"))
+
+
 async def by_form(request):
     return (await request.form())["action"] == "pause"
 
@@ -588,9 +658,39 @@ async def test_answer_to_a_form_does_not_refresh_itself():
             assert ("page.js" in gone.text, "refresh" in gone.text) == (True, True)
 
 
+async def test_refused_change_leaves_a_line_in_the_log(caplog):
+    """It names the action, the executor, the user, the address and the reason; many of one action within seconds leave one."""
+
+    def authorize(request):
+        request.state.user = "bob\n" + EVIL
+        return False
+
+    async with RateLimitedExecutor("mail", rate=1) as executor:
+        async with client(dashboard(executor, authorize=authorize)) as web:
+            for number in range(5):
+                await change(web, 403, action="pause", name=f"mail\u202e{number}")
+            await change(web, 403, action="set-rate", rate="0")
+            await change(web, 403, headers={"Origin": "http://evil"}, action="resume")
+            await change(web, 403, headers={"Origin": "http://evil"}, action="shout %s")
+    records = [record for record in caplog.records if record.name == "ratelimited_executor.dashboard"]
+    assert {record.levelname for record in records} == {"WARNING"}
+    texts = [record.getMessage() for record in records]
+    by, why = f"by bob\\n{EVIL} at 127.0.0.1", "You are not allowed to make this change."
+    assert texts[:2] == [
+        f"live page: mail\\u202e0: pause refused, {by}: {why}",
+        f"live page: mail: set-rate refused, {by}: {why}",
+    ]
+    assert [text[:55] for text in texts[2:]] == [
+        "live page: mail: resume refused, by an unknown user at ",
+        "live page: mail: unknown refused, by an unknown user at",
+    ]
+    assert all("did not come from this page" in text for text in texts[2:])
+
+
 def records_of(caplog):
     """Return the changes in the log, as text and as fields."""
     records = [record for record in caplog.records if record.name == "ratelimited_executor.dashboard"]
+    records = [record for record in records if record.levelname != "WARNING"]  # of what was refused
     assert all(record.levelname == "INFO" for record in records)
     return [(record.getMessage(), record.change) for record in records]
 

@@ -216,3 +216,13 @@ def test_failures_of_a_successor_go_on():
         failures.note(None, ValueError("x"), None)
     [entry] = failures.ring.latest()
     assert (entry.count, entry.at, entry.name) == (2, 10.0, "a call")
+
+
+def test_failures_are_recent_for_15_minutes():
+    """As many count as recent as have failed within 15 minutes before the last count."""
+    failures = Failures("mail", FailureRing())
+    seen = []
+    for now, count in ((5, 30), (10, 0), (600, 2), (904, 0), (905, 1), (1499, 0), (1500, 0), (9000, 0)):
+        failures.count(now, count)
+        seen.append(failures.lately)
+    assert seen == [30, 30, 32, 32, 3, 3, 1, 0]

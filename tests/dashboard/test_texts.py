@@ -79,6 +79,8 @@ def standing(**values):
             ("outage", "outage: no answer from the group", "bad"),
         ),
         ({"fleet": SimpleNamespace(state="active", rate=0)}, False, ("paused", "group paused: its rate is 0", "wait")),
+        ({"rate": Rate(0), "overdue": 0}, False, ("stopped", "stopped: its rate is 0", "wait")),
+        ({"rate": Rate(0), "overdue": 1200}, False, ("stopped", "stopped: its rate is 0, 1,200 due", "bad")),
         ({"is_paused": True}, True, ("closing", "closing", "wait")),
     ],
 )
@@ -91,6 +93,8 @@ def test_full_executor_is_said_to_be_so_unless_tasks_fail():
     """What keeps all places is told where nothing worse is; an outage names what does not answer."""
     assert state_text(standing(), is_closing=False, stuck="2 of 2 running") == ("full", "full: 2 of 2 running", "wait")
     assert state_text(standing(), is_closing=False, stuck="2 of 2 running", failed=1).kind == "failing"
+    assert state_text(standing(), is_closing=False, stuck="2 of 2 running", lately=1).kind == "full"
+    assert state_text(standing(), is_closing=False, lately=1200) == ("failed", "open; 1,200 failed in 15 min", "wait")
     away = standing(fleet=SimpleNamespace(state="outage", rate=None))
     assert state_text(away, is_closing=False, authority="Redis").text == "outage: no answer from Redis"
 

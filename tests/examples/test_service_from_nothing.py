@@ -205,6 +205,28 @@ def test_events_are_refused_while_the_store_is_away(program, site, tmp_path):
     asyncio.run(main())
 
 
+def test_events_are_refused_while_the_store_hangs(program, site, tmp_path, monkeypatch, caplog):
+    """While another process holds the lock, the answer is 503 after a few seconds, which the log tells; a repetition is safe."""
+    monkeypatch.setattr(program, "STORE_SECONDS", 0.3)
+    code = "import sqlite3; c = sqlite3.connect('events.db', isolation_level=None); c.execute('begin exclusive'); print(flush=True); input()"
+
+    async def main():
+        async with clients_of(program) as web:
+            pipes = {"stdin": asyncio.subprocess.PIPE, "stdout": asyncio.subprocess.PIPE, "cwd": tmp_path}
+            holder = await asyncio.create_subprocess_exec(sys.executable, "-c", code, **pipes)
+            await holder.stdout.readline()
+            body = {"id": "first", "url": site.url, "event": {}}
+            answer = await web.post("/tenants/ann/events", json=body)
+            assert (answer.status_code, answer.headers["retry-after"]) == (503, "5")
+            await holder.communicate(b"\n")
+            assert (await web.post("/tenants/ann/events", json=body)).status_code == 202
+            await until_async(lambda: site.bodies)
+
+    asyncio.run(main())
+    assert "an event was refused: the store did not answer within 0.3 s" in caplog.messages
+    assert len(site.bodies) == 1
+
+
 def test_the_service_does_not_start_without_a_password(tmp_path, monkeypatch, example):
     """It says which variable to set; an empty password is none."""
     monkeypatch.setenv("SERVICE_FOLDER", str(tmp_path))

@@ -30,6 +30,12 @@ _RESULT_MAX: Final = 4096  # bytes of a result that is kept
 class LeaseOverError(Exception):
     """A task was not started, because the lease may have ended: another process may have claimed the task."""
 
+    def __init__(self) -> None:
+        super().__init__(
+            "the task was not started, and waits in the store: its claim may have ended, because the store did not answer, "
+            "or this process was blocked"
+        )
+
 
 def outcome_of(
     claimed: Claimed,

@@ -130,6 +130,8 @@ class DurableRunner:
         self._measured = self._now(), 0  # loop time, and the starts until then
         self._ends = EndCounts()
         self._warnings = RateLimitedWarnings(self._now)
+        self._error_count = 0  # of the store, in all loops, since it answered last
+        self._error_count_before = 0  # at the last beat
 
     def statistics(self) -> DurableStatistics:
         """Return the counts so far."""
@@ -434,7 +436,15 @@ class DurableRunner:
                 await self._start_anew()
             await self._revive()
             await self._release_paused()
+            self._note_answers()
             await asyncio.sleep(self._lease.seconds / 3)
+
+    def _note_answers(self) -> None:
+        """Log that the store answers again, once no loop has met an error between two beats."""
+        if self._error_count and self._error_count == self._error_count_before:
+            LOGGER.warning("durable tasks: the store answers again")
+            self._error_count = 0
+        self._error_count_before = self._error_count
 
     async def _watch(self) -> None:
         """Wake the pump whenever the store has changed, and follow what users have cancelled, paused or changed, forever."""
@@ -460,6 +470,7 @@ class DurableRunner:
             try:
                 await work()
             except StoreUnavailableError as error:
+                self._error_count += 1
                 self._warnings.warn("store", "durable tasks: %s; retrying", error)
             else:
                 return

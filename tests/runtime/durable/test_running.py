@@ -823,3 +823,34 @@ async def test_functions_that_block_run_in_threads():
         while not runner.statistics().done:
             await asyncio.sleep(0.01)
     assert [("a", False)] == ran
+
+
+async def test_log_says_when_the_store_answers_again(store, caplog):
+    """After an outage one line says that it is over, once all calls succeed; none does while any call still fails."""
+
+    def told():
+        return [message for message in caplog.messages if message.endswith("answers again")]
+
+    process = Process(store)
+    async with process.executor, process.tasks.running(process.executor):
+        await asyncio.sleep(30)
+        store.is_away = True
+        await asyncio.sleep(40)
+        assert any(message.endswith("it is away; retrying") for message in caplog.messages)
+        assert told() == []
+        store.is_away = False
+        await asyncio.sleep(12)
+        assert told() == ["durable tasks: the store answers again"]
+        await asyncio.sleep(100)
+        assert len(told()) == 1
+        store.finish = store.befall("finish", _never_answers)
+        await process.note.put("once")
+        await asyncio.sleep(100)
+        assert len(told()) == 1
+        del store.finish
+        await asyncio.sleep(12)
+        assert len(told()) == 2
+
+
+async def _never_answers(*_args):
+    raise StoreUnavailableError("the store", "it cannot write")

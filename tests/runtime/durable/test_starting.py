@@ -44,7 +44,7 @@ async def test_each_task_starts_before_the_next_start_is_recorded(virtual_loop):
 async def test_start_that_is_not_recorded_raises(virtual_loop, answer):
     """A claim that is no longer in force, or whose start the store cannot record, must not start."""
     starting = Starting(Store(answer))
-    with pytest.raises(LeaseOverError):
+    with pytest.raises(LeaseOverError, match="the task was not started, and waits in the store"):
         await starting.add(Ref(1, 1))
     await starting.add(Ref(1, 2))
 
