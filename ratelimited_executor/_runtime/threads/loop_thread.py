@@ -27,6 +27,7 @@ import asyncio
 import atexit
 import concurrent.futures
 import contextlib
+import logging
 import os
 import threading
 import warnings
@@ -185,8 +186,13 @@ def _pass(gate: threading.Lock, look: Callable[[], None] | None) -> None:
 class Drained(Protocol):
     """An executor whose accepted calls run before its thread ends."""
 
-    def shutdown(self, *, cancel_futures: bool = False) -> None:
-        """Accept nothing more, and wait for the calls that were accepted, or only for those that have started."""
+    def _shut_down(self, *, cancel: int | None, is_exit: bool = False) -> None:
+        """Accept nothing more, and wait for the calls that were accepted, or only for those that have started.
+
+        Args:
+            cancel: None to wait for all; else the level of the log line about those that are cancelled.
+            is_exit: True at the interpreter's exit.
+        """
         ...
 
 
@@ -406,7 +412,8 @@ class LoopThread:
         with self._lock:
             executors = list(self._drained)
         for executor in executors:
-            executor.shutdown(cancel_futures=cancel or (is_exit and executor in self._interrupted))
+            is_cut = cancel or (is_exit and executor in self._interrupted)
+            executor._shut_down(cancel=logging.WARNING if is_cut else None, is_exit=is_exit)  # noqa: SLF001  # they are one face
 
     def end(self) -> None:
         """Close it without waiting; waiting and new callers are refused."""

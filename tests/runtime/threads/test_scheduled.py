@@ -6,6 +6,7 @@ import contextvars
 import functools
 import gc
 import inspect
+import logging
 import os
 import signal
 import sys
@@ -13,6 +14,7 @@ import threading
 import time
 import traceback
 import warnings
+from pathlib import Path
 
 import pytest
 
@@ -643,6 +645,34 @@ def test_cancel_futures_cancels_what_has_not_started():
     assert isinstance(retried.exception(0), concurrent.futures.CancelledError)
 
 
+def test_calls_that_an_exception_or_a_shutdown_cancels_are_counted_in_the_log(caplog):
+    """What is lost by an exception is a warning, what was asked for an information, and nothing cancelled no line."""
+    caplog.set_level(logging.INFO, "ratelimited_executor")
+
+    def add(executor):
+        executor.schedule(int, delay=60)
+        executor.schedule_many(int, [1, 2], delay=60)
+        executor.schedule_at_fixed_rate(int, period=60, initial_delay=60)
+
+    for make in (lambda: ScheduledExecutor("left"), BlockingManager):
+        with pytest.raises(KeyError, match="mine"), make() as face:
+            add(face if isinstance(face, ScheduledExecutor) else ScheduledExecutor("managed", manager=face))
+            fail()
+    asked = ScheduledExecutor("asked")
+    add(asked)
+    asked.shutdown(cancel_futures=True)
+    with pytest.raises(KeyError, match="mine"), ScheduledExecutor("empty") as executor:
+        executor.submit(int).result(10)
+        fail()
+
+    text = "closed with 3 waiting task(s) cancelled"
+    assert [
+        ("WARNING", f"left: {text}"),
+        ("WARNING", f"managed: {text}"),
+        ("INFO", f"asked: {text}"),
+    ] == [(record.levelname, record.getMessage()) for record in caplog.records]
+
+
 def test_shutdown_need_not_wait():
     """``wait=False`` returns at once: what was accepted runs, and then the thread ends; another call waits for that."""
     executor = ScheduledExecutor("x")
@@ -1004,6 +1034,21 @@ def test_exit_runs_what_was_accepted_after_a_shutdown_that_did_not_wait():
         cut.shutdown(wait=False, cancel_futures=True)
     """
     assert ("later\n", "") == run_program(program)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there are no such signals")
+def test_long_exit_says_what_it_waits_for_and_sigterm_may_lead_to_it():
+    """The lines of the documentation let accepted calls run after SIGTERM, and an exit of over a second says so."""
+    page = Path(__file__).parents[3] / "docs" / "howto" / "threads.md"
+    lines = page.read_text("utf-8").partition("### End by SIGTERM")[2].partition("```python\n")[2].partition("```")[0]
+    use = """
+executor.schedule(print, "later", delay=3)
+signal.raise_signal(signal.SIGTERM)
+print("never")
+"""
+    output, errors = run_program(lines + use)
+    assert "later\n" == output
+    assert "mail: the exit of the program waits for 1 waiting and 0 running call(s); Ctrl-C ends it at once\n" == errors
 
 
 def test_exit_runs_what_a_given_loop_has_accepted():
