@@ -239,6 +239,10 @@ class LoopThread:
         """True in a fork of the process that has started it, where its locks may be held for ever."""
         return self._process not in (0, os.getpid())
 
+    def check_process(self) -> None:
+        """Refuse a call in a fork of the process that has started it, by a RuntimeError."""
+        check_process(self._name, self._process)
+
     @property
     def state(self) -> str:
         """``new``, ``open`` or ``closed``."""
@@ -252,7 +256,7 @@ class LoopThread:
             RuntimeError: in a fork of the process that has started it; if no thread can be started; or on the thread of a loop
                 that was given, before the start.
         """
-        check_process(self._name, self._process)
+        self.check_process()
         with self._lock:
             if self._is_closed or (self._thread is None and _exit_begun.is_set()):
                 raise ExecutorStoppedError(self._name)
@@ -306,7 +310,7 @@ class LoopThread:
 
     def configure(self, call: Callable[[], T]) -> T:
         """Make a call that needs no loop: directly as long as there is none, else on the loop."""
-        check_process(self._name, self._process)
+        self.check_process()
         with self._lock:
             if self._is_closed:
                 raise ExecutorStoppedError(self._name)

@@ -145,7 +145,12 @@ class ScheduledFuture(LoopFuture[T]):
 
         Returns:
             False if it has ended, or is a function that has started.
+
+        Raises:
+            RuntimeError: in a fork, unless it has ended: the call is that of the parent.
         """
+        if self._state not in _OVER:
+            check_process(self._name, self._process)
         cancelled = super().cancel()
         self._open_gates()
         return cancelled
@@ -445,7 +450,12 @@ class ScheduledExecutor(concurrent.futures.Executor):
         return self._thread.call(make)
 
     def statistics(self) -> Statistics:
-        """Count the tasks at this instant; in any thread."""
+        """Count the tasks at this instant; in any thread.
+
+        Raises:
+            RuntimeError: in a fork, where the counts of the parent would stand still.
+        """
+        self._thread.check_process()
         try:
             return self._executor.statistics()
         except ExecutorNotStartedError:

@@ -968,9 +968,12 @@ def test_fork_may_come_before_the_first_use_and_not_after():
         executor = ScheduledExecutor("x")
         forked(lambda: executor.submit(pow, 2, 2).result())
         future = executor.schedule(pow, 2, 3, delay=0.5)
-        for call in (lambda: executor.submit(int), lambda: executor.schedule(int), future.result, future.exception):
+        ended = executor.submit(pow, 2, 1)
+        assert ended.result() == 2
+        for call in (lambda: executor.submit(int), lambda: executor.schedule(int), executor.statistics):
             forked(call)
-        forked(future.cancel)
+        for call in (future.result, future.exception, future.cancel, ended.result, ended.cancel):
+            forked(call)
         for lock in (executor._lock, executor._thread._lock):  # as another thread of the parent may hold it
             with lock:
                 forked(executor.shutdown)
@@ -978,7 +981,9 @@ def test_fork_may_come_before_the_first_use_and_not_after():
         executor.shutdown()
     """
     refused = "child: ScheduledExecutor 'x' was started\n"
-    assert (f"child: 4\n{refused * 4}child: True\nchild: None\nchild: None\nparent: 8\n", "") == run_program(program)
+    assert (f"child: 4\n{refused * 6}child: 2\nchild: False\nchild: None\nchild: None\nparent: 8\n", "") == run_program(
+        program
+    )
 
 
 def test_exit_runs_what_was_accepted():
