@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 _FileId: TypeAlias = tuple[str, int, int]  # full path, device and inode
 
-__all__ = ["SQLiteFile", "driver", "is_mended", "transaction"]
+__all__ = ["SQLiteFile", "driver", "is_mended", "refuse_directory", "transaction"]
 
 _RETRY_SECONDS: Final = 0.005
 _URL: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
@@ -47,6 +47,12 @@ _PERMANENT: Final = ("ReadOnlyError", "NotADBError", "CorruptError")
 _NO_FILE: Final = ": name a file that is there, and that this process may read and write"
 
 
+def refuse_directory(path: Path) -> None:
+    """Refuse a directory where a file is meant, by an ``IsADirectoryError``."""
+    if path.is_dir():
+        raise IsADirectoryError(f"path must be the path of a file, got the directory {str(path)!r}: name a file in it")
+
+
 class SQLiteFile:
     """Base of the stores in a file, in WAL mode.
 
@@ -56,6 +62,7 @@ class SQLiteFile:
     Raises:
         TypeError: if the path is neither a str nor a path.
         ValueError: if the path is empty, or a URL.
+        IsADirectoryError: if it is the path of a directory.
         ModuleNotFoundError: without the package apsw.
     """
 
@@ -73,6 +80,7 @@ class SQLiteFile:
             raise ValueError(f"path must be the path of a file, without a scheme, got the URL {masked(str(path))!r}")
         driver(type(self).__name__)
         self._path = Path(path)
+        refuse_directory(self._path)
         self._connection: Any = None
         self._file: _FileId | None = None  # the open file
         self._files: tuple[_FileId, ...] = ()  # this one, and those of SQLite beside it

@@ -41,7 +41,7 @@ from ratelimited_executor._runtime.life.executor import ExecutorManager
 from ratelimited_executor._runtime.log import LOGGER
 from ratelimited_executor._runtime.task.batches import BatchHandle
 from ratelimited_executor._runtime.task.handles import TaskHandle
-from ratelimited_executor._runtime.task.launch import ThreadCall, prepare_threads
+from ratelimited_executor._runtime.task.launch import ThreadCall, plain_result, prepare_threads
 from ratelimited_executor._runtime.threads.blocking import BlockingLimiter, BlockingManager, slots_within
 from ratelimited_executor._runtime.threads.futures import ExitOfCallError, LoopFuture, complete, end_of
 from ratelimited_executor._runtime.threads.loop_thread import LoopThread
@@ -681,7 +681,7 @@ class ScheduledExecutor(concurrent.futures.Executor):
         thread = threading.get_ident()
         self._working.add(thread)
         try:
-            return fn(*args)
+            return plain_result(fn, args)
         except (SystemExit, KeyboardInterrupt) as error:
             raise ExitOfCallError(error) from None
         finally:

@@ -54,6 +54,7 @@ class SQLiteProgress(SQLiteFile, Progress):
     Raises:
         TypeError: if the path is neither a str nor a path.
         ValueError: if the path is empty.
+        IsADirectoryError: if it is the path of a directory.
         ModuleNotFoundError: without the package apsw.
     """
 

@@ -70,6 +70,7 @@ class SQLiteStore(SQLiteFile, SQLStore, TaskStore):
     Raises:
         TypeError: if the path is neither a str nor a path.
         ValueError: if the path is empty or ``":memory:"``.
+        IsADirectoryError: if it is the path of a directory.
         ModuleNotFoundError: without the package apsw.
     """
 

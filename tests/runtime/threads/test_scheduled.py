@@ -147,8 +147,24 @@ def test_exception_of_a_call_has_its_traceback(executor):
 
 def test_function_that_hides_a_coroutine_fails_with_the_remedy(executor):
     """A coroutine that a plain function returns has nowhere to run, and its future says what to pass instead."""
-    with pytest.raises(TypeError, match="is async and cannot run in a worker thread.*async def"):
-        executor.submit(lambda: here_async()).result(10)
+    for future in (
+        executor.submit(lambda: here_async()),
+        executor.schedule_many(lambda _: here_async(), [1], results=True),
+    ):
+        error = future.exception(10) or future.handle.results[0].error
+        assert isinstance(error, TypeError)
+        assert "is async and cannot run in a worker thread: pass a function that is declared with async def" in str(
+            error
+        )
+
+
+def test_a_generator_is_a_result_like_any_other(executor):
+    """A generator function returns its generator, as in ``concurrent.futures``: it is not async."""
+
+    def count():
+        yield from range(3)
+
+    assert [0, 1, 2] == list(executor.submit(count).result(10))
 
 
 def test_nothing_starts_early_and_priority_decides(executor):
@@ -872,7 +888,9 @@ def test_end_of_a_given_loop_ends_the_calls():
         ({"name": ""}, "name must be a str"),
         ({"rate": -1}, "rate"),
         ({"max_threads": 0}, "max_threads must be >= 1"),
-        ({"max_workers": 1}, "max_workers"),
+        ({"max_workers": 1}, "unknown argument max_workers= of an executor"),
+        ({"interval": 1}, r"interval=: it is a setting of the manager, .*BlockingManager\(interval=...\)"),
+        ({"retries": 1}, r"retries=: use retry=Retry\(attempts=...\)"),
         ({"thread_pool": 1}, "thread_pool must be"),
         ({"manager": 1}, "manager must be a BlockingManager"),
         ({"manager": BlockingManager(), "peers": StaticPeers(1, 0)}, "peers= and loop= exclude manager="),
