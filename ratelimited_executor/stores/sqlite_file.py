@@ -62,7 +62,6 @@ class SQLiteFile:
     Raises:
         TypeError: if the path is neither a str nor a path.
         ValueError: if the path is empty, or a URL.
-        IsADirectoryError: if it is the path of a directory.
         ModuleNotFoundError: without the package apsw.
     """
 
@@ -80,7 +79,6 @@ class SQLiteFile:
             raise ValueError(f"path must be the path of a file, without a scheme, got the URL {masked(str(path))!r}")
         driver(type(self).__name__)
         self._path = Path(path)
-        refuse_directory(self._path)
         self._connection: Any = None
         self._file: _FileId | None = None  # the open file
         self._files: tuple[_FileId, ...] = ()  # this one, and those of SQLite beside it

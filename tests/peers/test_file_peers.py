@@ -323,10 +323,7 @@ def test_file_that_cannot_be_used_is_refused_with_a_remedy(tmp_path) -> None:
 
 def test_file_that_cannot_be_opened_is_a_refusal_for_each_call(tmp_path) -> None:
     """A call that has to open the file, as each of slots does at first, is refused with the same words."""
-    path = tmp_path / "app.limits"
-    transports = (FileTransport(path), FileSlotTransport(path, Wakes()))
-    path.mkdir()
-    for transport in transports:
+    for transport in (FileTransport(tmp_path), FileSlotTransport(tmp_path, Wakes())):
         with pytest.raises(RefusedError, match="let this process write it"):
             transport._transact(lambda _: None)
 
