@@ -13,7 +13,9 @@ import dataclasses
 import enum
 import inspect
 import re
+import signal
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any, get_args
 
@@ -94,12 +96,14 @@ def test_python_block_runs_and_prints_what_it_says(
     line: int,
     code: str,
     output: str | None,
+    request: pytest.FixtureRequest,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
     tmp_path: Path,
 ) -> None:
     """Each block is a program that runs in its own directory; it passes its assertions, and prints what is shown."""
     monkeypatch.setattr(asyncio, "run", run_virtual)
+    request.addfinalizer(partial(signal.signal, signal.SIGTERM, signal.getsignal(signal.SIGTERM)))
     if "sqlite" in code.lower():
         monkeypatch.chdir(tmp_path)  # a program with SQLite creates files
 

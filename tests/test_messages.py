@@ -15,6 +15,7 @@ import pytest
 import ratelimited_executor
 from ratelimited_executor import (
     abc,
+    blocking,
     cycles,
     durable,
     handles,
@@ -28,7 +29,7 @@ from ratelimited_executor import (
     testing,
 )
 
-TOPICS = [abc, cycles, handles, insight, orders, peers, policies, retries]
+TOPICS = [abc, blocking, cycles, handles, insight, orders, peers, policies, retries]
 PACKAGE = Path(ratelimited_executor.__file__).parent
 NAMED = re.compile(r"\b([A-Za-z_][\w.]*)\(([^()]*)")
 ARGUMENT = re.compile(r"\b([a-z_]+)=")

@@ -16,6 +16,7 @@ _REFUSED: Final = re.compile(
     r'(?:database|role) ".*" does not exist|authentication failed|no password supplied|permission denied for database'
     r"|is not permitted to log in|no pg_hba\.conf entry|invalid (?:\w+ value|port number)"
 )
+_SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
 _REFUSED_STATES: Final = ("28", "3D", "3F", "42")  # a wrong login, database or schema; a missing right or table
 
 
@@ -39,12 +40,20 @@ def check_text(conninfo: Any) -> None:
 
     Raises:
         TypeError: if it is not a str.
-        ValueError: if it is empty.
+        ValueError: if it is neither a URL of PostgreSQL nor ``name=value``; it is not shown, as it may hold a password.
     """
     if not isinstance(conninfo, str):
         raise TypeError(f"conninfo must be a str such as 'postgresql://host/database', got {type(conninfo).__name__}")
-    if not conninfo:
-        raise ValueError("conninfo must be a str such as 'postgresql://host/database', got an empty one")
+    scheme = _SCHEME.match(conninfo)
+    if scheme is None and "=" not in conninfo:
+        found = "neither" if conninfo else "an empty one"
+    elif scheme is not None and scheme[1] not in ("postgresql", "postgres"):
+        found = f"a URL of the scheme {scheme[1]!r}"
+    else:
+        return
+    raise ValueError(
+        f"conninfo must be a str such as 'postgresql://host/database' or 'host=... dbname=...', got {found}"
+    )
 
 
 def check_conninfo(user: str, driver: Any, conninfo: str) -> None:

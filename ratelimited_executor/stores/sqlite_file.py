@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 _FileId: TypeAlias = tuple[str, int, int]  # full path, device and inode
 
-__all__ = ["SQLiteFile", "driver", "is_mended", "transaction"]
+__all__ = ["SQLiteFile", "driver", "is_mended", "refuse_directory", "transaction"]
 
 _RETRY_SECONDS: Final = 0.005
 _URL: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
@@ -45,6 +45,12 @@ _REMEDIES: Final = {
 }
 _PERMANENT: Final = ("ReadOnlyError", "NotADBError", "CorruptError")
 _NO_FILE: Final = ": name a file that is there, and that this process may read and write"
+
+
+def refuse_directory(path: Path) -> None:
+    """Refuse a directory where a file is meant, by an ``IsADirectoryError``."""
+    if path.is_dir():
+        raise IsADirectoryError(f"path must be the path of a file, got the directory {str(path)!r}: name a file in it")
 
 
 class SQLiteFile:

@@ -642,7 +642,7 @@ async def test_refused_call_names_the_parameter_and_changes_nothing(virtual_cloc
         (lambda: RateLimitedExecutor("x", rate="fast"), ValueError, "rate must look like"),
         (lambda: RateLimitedExecutor("x", retries=3), TypeError, "unknown argument retries=: use retry=Retry"),
         (lambda: ExecutorManager().executor("x", weight=3), TypeError, "unknown argument weight=: use key= and"),
-        (lambda: RateLimitedExecutor("x", base=3), TypeError, "unexpected keyword argument 'base'"),
+        (lambda: RateLimitedExecutor("x", base=3), TypeError, "unknown argument base= of an executor"),
         (lambda: RateLimitedExecutor("x", pacing="spread"), TypeError, "pacing must be a Pacing"),
         (lambda: RateLimitedExecutor("x", policy=0.02), TypeError, "policy must be a Paced"),
         (lambda: RateLimitedExecutor("x", order=1), TypeError, "order must be a callable"),

@@ -30,6 +30,15 @@ def test_missing_driver_is_named_at_once(kind, monkeypatch, tmp_path):
         kind(tmp_path / "x.db")
 
 
+@pytest.mark.parametrize("kind", [SQLiteStore, SQLiteProgress])
+def test_directory_is_refused_at_once(kind, tmp_path):
+    """A directory is refused when the store is made, as by ``FilePeers``."""
+    with pytest.raises(
+        IsADirectoryError, match="^path must be the path of a file, got the directory .*: name a file in"
+    ):
+        kind(tmp_path)
+
+
 async def test_cycle_says_so_at_the_call(monkeypatch, tmp_path):
     """A cycle reports a missing driver when it is scheduled, and not when it first writes."""
     monkeypatch.setitem(sys.modules, "apsw", None)

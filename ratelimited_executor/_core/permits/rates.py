@@ -24,12 +24,12 @@ __all__ = ["Rate", "RateLike", "step_and_unit"]
 RateLike: TypeAlias = "Rate | int | float | Fraction | Decimal | str"
 
 _RATE_PATTERN: Final = re.compile(
-    r"""\s* (?P<permits> [0-9][0-9_]*(\.[0-9]+)? | inf ) \s*/\s* (?P<count> [0-9]+(\.[0-9]+)? )? \s* (?P<unit> [a-z]+ ) \s*""",
+    r"""\s* (?P<permits> -?[0-9][0-9_]*(\.[0-9]+)? | inf ) \s*/\s* (?P<count> [0-9]+(\.[0-9]+)? )? \s* (?P<unit> [a-z]+ ) \s*""",
     re.VERBOSE,
 )
 _WORDS_PATTERN: Final = re.compile(r"\s*(?P<permits>[0-9][0-9_.]*)\s+per\s+(?P<count>[0-9.]*)\s*(?P<unit>[a-z]+)\s*")
 _SHORT_UNITS: Final = {"second": "s", "seconds": "s", "minute": "min", "minutes": "min", "hour": "h", "hours": "h"}
-_PLAIN_PATTERN: Final = re.compile(r"\s*([0-9][0-9_]*(?:\.[0-9]+)?(?:e[+-]?[0-9]{1,3})?|inf)\s*")
+_PLAIN_PATTERN: Final = re.compile(r"\s*(-?[0-9][0-9_]*(?:\.[0-9]+)?(?:e[+-]?[0-9]{1,3})?|inf)\s*")
 _UNITS: Final = {UNIT_SECONDS[unit]: unit for unit in ("s", "min", "h", "day")}  # as a rate is written
 _KNOWN_UNITS: Final = ("ms", *_UNITS.values())  # as an error lists them
 _TEXT_MAX: Final = 1000  # characters
@@ -85,6 +85,8 @@ class Rate:
         permits, per = cls._parts_of(text)
         if per == 0:
             raise ValueError(f"rate must be a number of permits in a time longer than 0, got {text!r}")
+        if permits < 0:
+            raise ValueError(f"rate must be >= 0 (0 pauses, inf means no limit), got {text!r}")
         try:
             return cls(permits, per=per)
         except ValueError:  # too large

@@ -24,7 +24,7 @@ _DOUBLINGS_MAX: Final = 60  # of the base; beyond it, only the cap applies
 
 
 class Retry:
-    """How often, when, and after which errors a task is retried.
+    """Retries a task after the errors of ``on``: ``Retry(4, on=OSError)``; without it, only after ``RetryLater``.
 
     Args:
         attempts: the number of attempts, including the first, >= 1; ``expires`` of a task applies to each.

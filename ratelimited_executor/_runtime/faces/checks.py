@@ -26,16 +26,25 @@ __all__ = [
 F = TypeVar("F", bound=Callable[..., None])
 
 _NOT_OF_THREADS: Final = {"ProcessPoolExecutor", "InterpreterPoolExecutor"}  # by name: importing them takes long
+_OF_MANAGER: Final = ("interval", "clock", "precision")  # settings of the loop that executors share
 _THREAD_COUNT: Final = 40  # maximum number of worker threads of one executor, as in anyio's own default
 
 
 def with_remedies(init: F) -> F:
-    """Let a constructor name the replacement of a keyword argument that it does not have, as ``schedule`` does."""
+    """Let a constructor name the remedy for a keyword argument that it does not have, as ``schedule`` does."""
     known = inspect.signature(init).parameters
 
     @functools.wraps(init)
     def checked(*args: Any, **options: Any) -> None:
-        name_remedy(name for name in options if name not in known)
+        unknown = [name for name in options if name not in known]
+        name_remedy(unknown)
+        for name in unknown:
+            if name in _OF_MANAGER:
+                raise TypeError(
+                    f"unknown argument {name}=: it is a setting of the manager, ExecutorManager({name}=...), or "
+                    f"BlockingManager({name}=...) without asyncio; pass that as manager="
+                )
+            raise TypeError(f"unknown argument {name}= of an executor")
         init(*args, **options)
 
     return checked  # type: ignore[return-value]  # it takes what the constructor takes

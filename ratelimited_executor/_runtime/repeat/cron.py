@@ -61,7 +61,9 @@ def cron_times(expression: str, tz: tzinfo, *, name: str = "cron") -> Callable[[
     try:
         from cronsim import CronSim  # noqa: PLC0415  # an extra, imported on use
     except ImportError as error:
-        raise ImportError(f"{name} needs the extra: pip install 'ratelimited-executor[cron]'") from error
+        raise ImportError(
+            "a cron expression needs the package cronsim: pip install 'ratelimited-executor[cron]'"
+        ) from error
 
     if not isinstance(expression, str):
         raise TypeError(f"{name} must be a str such as '*/5 * * * *', got {expression!r}")

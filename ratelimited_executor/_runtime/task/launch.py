@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import Coroutine
 from contextvars import Context
 from functools import cache, partial
 from threading import Lock
@@ -15,7 +16,7 @@ from ratelimited_executor.exceptions import RunTimeoutError
 
 if TYPE_CHECKING:
     import concurrent.futures
-    from collections.abc import Callable, Coroutine, Generator
+    from collections.abc import Callable, Generator
 
     from anyio import CapacityLimiter
 
@@ -32,6 +33,7 @@ __all__ = [
     "context_of_thread",
     "is_awaitable",
     "limited",
+    "plain_result",
     "prepare_threads",
     "run_timeout_error",
     "with_timeout",
@@ -153,16 +155,16 @@ class ThreadCall:
             return None  # it was cancelled while it waited for a thread
         if self.start is not None and not self.start.begin():
             return _LAPSED
-        return _plain_result(self._call, self._args)
+        return plain_result(self._call, self._args, "leave in_thread= out, or pass")
 
 
-def _plain_result(call: Callable[..., Any], args: tuple[Any, ...]) -> Any:
+def plain_result(call: Callable[..., Any], args: tuple[Any, ...], remedy: str = "pass") -> Any:
+    """Call a function in a worker thread; refuse a coroutine, which nothing would run there."""
     result = call(*args)
-    if asyncio.iscoroutine(result):
+    if isinstance(result, Coroutine):
         result.close()
         raise TypeError(
-            f"{name_of(call)} is async and cannot run in a worker thread: leave in_thread= out, or pass a function that is "
-            "declared with async def"
+            f"{name_of(call)} is async and cannot run in a worker thread: {remedy} a function that is declared with async def"
         )
     return result
 

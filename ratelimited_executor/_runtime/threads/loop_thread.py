@@ -27,6 +27,7 @@ import asyncio
 import atexit
 import concurrent.futures
 import contextlib
+import logging
 import os
 import threading
 import warnings
@@ -185,8 +186,13 @@ def _pass(gate: threading.Lock, look: Callable[[], None] | None) -> None:
 class Drained(Protocol):
     """An executor whose accepted calls run before its thread ends."""
 
-    def shutdown(self, *, cancel_futures: bool = False) -> None:
-        """Accept nothing more, and wait for the calls that were accepted, or only for those that have started."""
+    def _shut_down(self, *, cancel: int | None, is_exit: bool = False) -> None:
+        """Accept nothing more, and wait for the calls that were accepted, or only for those that have started.
+
+        Args:
+            cancel: None to wait for all; else the level of the log line about those that are cancelled.
+            is_exit: True at the interpreter's exit.
+        """
         ...
 
 
@@ -233,6 +239,10 @@ class LoopThread:
         """True in a fork of the process that has started it, where its locks may be held for ever."""
         return self._process not in (0, os.getpid())
 
+    def check_process(self) -> None:
+        """Refuse a call in a fork of the process that has started it, by a RuntimeError."""
+        check_process(self._name, self._process)
+
     @property
     def state(self) -> str:
         """``new``, ``open`` or ``closed``."""
@@ -246,7 +256,7 @@ class LoopThread:
             RuntimeError: in a fork of the process that has started it; if no thread can be started; or on the thread of a loop
                 that was given, before the start.
         """
-        check_process(self._name, self._process)
+        self.check_process()
         with self._lock:
             if self._is_closed or (self._thread is None and _exit_begun.is_set()):
                 raise ExecutorStoppedError(self._name)
@@ -300,7 +310,7 @@ class LoopThread:
 
     def configure(self, call: Callable[[], T]) -> T:
         """Make a call that needs no loop: directly as long as there is none, else on the loop."""
-        check_process(self._name, self._process)
+        self.check_process()
         with self._lock:
             if self._is_closed:
                 raise ExecutorStoppedError(self._name)
@@ -406,7 +416,8 @@ class LoopThread:
         with self._lock:
             executors = list(self._drained)
         for executor in executors:
-            executor.shutdown(cancel_futures=cancel or (is_exit and executor in self._interrupted))
+            is_cut = cancel or (is_exit and executor in self._interrupted)
+            executor._shut_down(cancel=logging.WARNING if is_cut else None, is_exit=is_exit)  # noqa: SLF001  # they are one face
 
     def end(self) -> None:
         """Close it without waiting; waiting and new callers are refused."""

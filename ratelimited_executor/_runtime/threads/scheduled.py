@@ -23,6 +23,7 @@ import concurrent.futures
 import contextlib
 import contextvars
 import inspect
+import logging
 import os
 import threading
 from collections.abc import AsyncIterable, Iterable, Sequence
@@ -38,8 +39,9 @@ from ratelimited_executor._runtime.faces.checks import threads_of
 from ratelimited_executor._runtime.life.closing import GRACE_SECONDS
 from ratelimited_executor._runtime.life.executor import ExecutorManager
 from ratelimited_executor._runtime.log import LOGGER
+from ratelimited_executor._runtime.task.batches import BatchHandle
 from ratelimited_executor._runtime.task.handles import TaskHandle
-from ratelimited_executor._runtime.task.launch import ThreadCall, prepare_threads
+from ratelimited_executor._runtime.task.launch import ThreadCall, plain_result, prepare_threads
 from ratelimited_executor._runtime.threads.blocking import BlockingLimiter, BlockingManager, slots_within
 from ratelimited_executor._runtime.threads.futures import ExitOfCallError, LoopFuture, complete, end_of
 from ratelimited_executor._runtime.threads.loop_thread import LoopThread
@@ -57,7 +59,7 @@ if TYPE_CHECKING:
     from ratelimited_executor._runtime.insight.insight import Explanation, Statistics
     from ratelimited_executor._runtime.life.executor import RateLimitedExecutor
     from ratelimited_executor._runtime.repeat.repeating import RepeatingHandle
-    from ratelimited_executor._runtime.task.batches import BatchHandle, BatchSummary
+    from ratelimited_executor._runtime.task.batches import BatchSummary
     from ratelimited_executor._runtime.threads.blocking import BlockingSlots
     from ratelimited_executor.abc import Fleet, Peers
     from ratelimited_executor.typing import BatchOptions, CostLike, RatesLike
@@ -66,6 +68,7 @@ __all__ = ["ScheduledExecutor", "ScheduledFuture"]
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
+_LONG_EXIT_SECONDS: Final = 1.0  # an exit that waits longer says so
 _OVER: Final = ("CANCELLED", "CANCELLED_AND_NOTIFIED", "FINISHED")  # states of concurrent.futures
 
 
@@ -142,7 +145,12 @@ class ScheduledFuture(LoopFuture[T]):
 
         Returns:
             False if it has ended, or is a function that has started.
+
+        Raises:
+            RuntimeError: in a fork, unless it has ended: the call is that of the parent.
         """
+        if self._state not in _OVER:
+            check_process(self._name, self._process)
         cancelled = super().cancel()
         self._open_gates()
         return cancelled
@@ -442,7 +450,12 @@ class ScheduledExecutor(concurrent.futures.Executor):
         return self._thread.call(make)
 
     def statistics(self) -> Statistics:
-        """Count the tasks at this instant; in any thread."""
+        """Count the tasks at this instant; in any thread.
+
+        Raises:
+            RuntimeError: in a fork, where the counts of the parent would stand still.
+        """
+        self._thread.check_process()
         try:
             return self._executor.statistics()
         except ExecutorNotStartedError:
@@ -493,6 +506,16 @@ class ScheduledExecutor(concurrent.futures.Executor):
         """
         flag_of("wait", wait)
         flag_of("cancel_futures", cancel_futures)
+        self._shut_down(wait, cancel=logging.INFO if cancel_futures else None)
+
+    def _shut_down(self, wait: bool = True, *, cancel: int | None, is_exit: bool = False) -> None:
+        """Shut down.
+
+        Args:
+            wait: as of :meth:`shutdown`.
+            cancel: the level of the log line about the calls that are cancelled; None to let them run.
+            is_exit: True at the interpreter's exit, which says what it waits for.
+        """
         thread = self._thread
         if thread.is_inherited:
             return  # only the parent can end it
@@ -507,7 +530,7 @@ class ScheduledExecutor(concurrent.futures.Executor):
             else:
                 thread.configure(partial(self._executor.shutdown, wait=False))
         elif thread.is_open:
-            end = partial(thread.crossings.start, partial(self._end, cancel=cancel_futures))
+            end = partial(thread.crossings.start, partial(self._end, cancel=cancel, is_exit=is_exit))
             if not wait:
                 thread.call_soon(end)
                 return
@@ -538,24 +561,33 @@ class ScheduledExecutor(concurrent.futures.Executor):
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         """Shut down, and wait; after an exception, cancel the calls that have not started."""
-        self.shutdown(wait=True, cancel_futures=error is not None)
+        self._shut_down(cancel=None if error is None else logging.WARNING)
 
     def __repr__(self) -> str:
         state = "closed" if self._is_shut_down else self._thread.state
         return f"<ScheduledExecutor {self.name!r} {state} rate={self.rate}>"
 
-    async def _end(self, *, cancel: bool) -> None:
-        """Close the executor, and then the thread if nobody else uses it."""
+    def _note_long_exit(self) -> None:
+        """Log what the interpreter's exit waits for, and how to end it."""
+        counts = self._executor.statistics()
+        message = "%s: the exit of the program waits for %d waiting and %d running call(s); Ctrl-C ends it at once"
+        LOGGER.warning(message, self.name, counts.waiting, counts.running)
+
+    async def _end(self, *, cancel: int | None, is_exit: bool) -> None:
+        """Close the executor, and then the thread if nobody else uses it; the arguments are those of the closing."""
+        loop = asyncio.get_running_loop()
+        note = loop.call_later(_LONG_EXIT_SECONDS, self._note_long_exit) if is_exit else None
         try:
             ended = self._executor.shutdown()
-            if cancel:
-                for future in list(self._futures):
-                    _cancel_waiting(future)
+            if cancel is not None and (count := sum(map(_cancel_waiting, list(self._futures)))):
+                LOGGER.log(cancel, "%s: closed with %d waiting task(s) cancelled", self.name, count)
             await ended
             if self._futures:  # the last tasks have ended, and will soon say so
-                self._emptied = self._emptied or asyncio.get_running_loop().create_future()
+                self._emptied = self._emptied or loop.create_future()
                 await asyncio.wait([self._emptied], timeout=GRACE_SECONDS)
         finally:
+            if note is not None:
+                note.cancel()
             self._thread.remove(self)
             if self._owns_thread:
                 self._thread.end()
@@ -649,7 +681,7 @@ class ScheduledExecutor(concurrent.futures.Executor):
         thread = threading.get_ident()
         self._working.add(thread)
         try:
-            return fn(*args)
+            return plain_result(fn, args)
         except (SystemExit, KeyboardInterrupt) as error:
             raise ExitOfCallError(error) from None
         finally:
@@ -683,10 +715,11 @@ def _named(fn: Any, options: Mapping[str, Any]) -> Any:
     return name_of(fn) if name is None else name
 
 
-def _cancel_waiting(future: ScheduledFuture[Any]) -> None:
-    """Cancel a call that has not started, what waits of a batch, or a repetition."""
+def _cancel_waiting(future: ScheduledFuture[Any]) -> int:
+    """Cancel a call that has not started, what waits of a batch, or a repetition; return the number of calls."""
     handle = future.handle
     if handle is None or (isinstance(handle, TaskHandle) and handle.state is not TaskState.WAITING):
-        return
-    if not future.cancel():
-        handle.cancel()  # it waits for another attempt
+        return 0
+    future.cancel()
+    count = handle.cancel()  # also if it waits for another attempt, where its future counts as running
+    return count if isinstance(handle, (TaskHandle, BatchHandle)) else 0

@@ -191,7 +191,7 @@ def _store_of(options: TasksOptions) -> TaskStore:
         raise CommandError(
             f"STORE: there is no file {masked(text)!r}; --sql prints the whole schema of {' or '.join(_WHOLE)}"
         )
-    if not (options.migrate or options.as_sql or path.is_file()):
+    if path.is_dir() or not (options.migrate or options.as_sql or path.is_file()):
         raise CommandError(
             f"STORE: there is no file {masked(text)!r}; give the path of a SQLite file, or a URL postgresql://... or redis://..."
         )

@@ -62,7 +62,7 @@ from ratelimited_executor.peers.stored.deciding import (
 )
 from ratelimited_executor.peers.stored.wakes import Wakes
 from ratelimited_executor.peers.transport import LOGGER, RefusedError
-from ratelimited_executor.stores.sqlite_file import SQLiteFile, driver, transaction
+from ratelimited_executor.stores.sqlite_file import SQLiteFile, driver, refuse_directory, transaction
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -190,8 +190,7 @@ def _check_place(path: Path) -> None:
         FileNotFoundError: if there is no directory for it.
         IsADirectoryError: if a directory is in its place.
     """
-    if path.is_dir():
-        raise IsADirectoryError(f"path must be the path of a file, got the directory {str(path)!r}: name a file in it")
+    refuse_directory(path)
     if not path.parent.is_dir():
         raise FileNotFoundError(
             f"path must be in a directory that exists, got {str(path)!r}: make the directory {str(path.parent)!r} first"

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from ratelimited_executor._core.repeat.cycles import check_shape
 from ratelimited_executor.abc import Progress
-from ratelimited_executor.stores.sqlite_file import SQLiteFile
+from ratelimited_executor.stores.sqlite_file import SQLiteFile, refuse_directory
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from os import PathLike
 
 T = TypeVar("T")
 
@@ -54,8 +55,13 @@ class SQLiteProgress(SQLiteFile, Progress):
     Raises:
         TypeError: if the path is neither a str nor a path.
         ValueError: if the path is empty.
+        IsADirectoryError: if it is the path of a directory.
         ModuleNotFoundError: without the package apsw.
     """
+
+    def __init__(self, path: str | PathLike[str]) -> None:
+        super().__init__(path)
+        refuse_directory(self._path)
 
     async def begin(self, name: str, shape: str, turn: int) -> int:
         def work(cursor: Any) -> tuple[str, int]:

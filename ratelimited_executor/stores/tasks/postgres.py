@@ -99,7 +99,7 @@ class PostgresStore(SQLStore, TaskStore):
 
     Raises:
         TypeError: if ``conninfo`` is not a str.
-        ValueError: if ``conninfo`` is empty.
+        ValueError: if ``conninfo`` is neither a URL of PostgreSQL nor ``name=value``.
     """
 
     durability = Durability.FSYNC

@@ -12,7 +12,7 @@ from ratelimited_executor._core.durable.tasks import NOT_OPEN, Durability
 from ratelimited_executor._forks import check_process
 from ratelimited_executor.abc import TaskStore
 from ratelimited_executor.exceptions import StoreUnavailableError
-from ratelimited_executor.stores.sqlite_file import SQLiteFile, driver, is_mended, transaction
+from ratelimited_executor.stores.sqlite_file import SQLiteFile, driver, is_mended, refuse_directory, transaction
 from ratelimited_executor.stores.tasks import moves
 from ratelimited_executor.stores.tasks.sql import Caller, SQLStore
 from ratelimited_executor.stores.tasks.statements import (
@@ -70,6 +70,7 @@ class SQLiteStore(SQLiteFile, SQLStore, TaskStore):
     Raises:
         TypeError: if the path is neither a str nor a path.
         ValueError: if the path is empty or ``":memory:"``.
+        IsADirectoryError: if it is the path of a directory.
         ModuleNotFoundError: without the package apsw.
     """
 
@@ -79,6 +80,7 @@ class SQLiteStore(SQLiteFile, SQLStore, TaskStore):
         if str(path) == ":memory:":
             raise ValueError("path must be the path of a file, got ':memory:': for tests, use MemoryStore()")
         SQLiteFile.__init__(self, path)
+        refuse_directory(self._path)
         SQLStore.__init__(self)
         self._is_creating = create
         self._clock: Clock | None = None

@@ -514,6 +514,8 @@ def test_stores_that_cannot_be_used(tmp_path, monkeypatch):
     status, _, err = run(str(tmp_path / "none.db"))
     assert 2 == status
     assert "there is no file" in err
+    for options in ((), ("--migrate",), ("--sql",)):
+        assert "there is no file" in run(str(tmp_path), *options)[2]
     assert [] == list(tmp_path.iterdir())
     assert "hunter2" not in run("postgresq://user:hunter2@host/db")[2]
     (tmp_path / "garbage").write_bytes(b"no database" * 100)

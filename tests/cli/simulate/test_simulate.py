@@ -234,7 +234,7 @@ def test_samples_are_kept_if_they_are_asked_for(place):
         ([], ["Missing argument", "SCENARIO"]),
         (["slots", "--set", "accounts"], ["--set must be name=value", "'accounts'"]),
         (["slots", "--set", "acounts=5"], ["slots has no parameter 'acounts'", "accounts, banks, workers"]),
-        (["slots", "--set", "joins=-3/day"], ["joins: rate must look like"]),
+        (["slots", "--set", "joins=-3/day"], ["joins: rate must be >= 0"]),
         (["slots", "--set", "lifetime=-5d"], ["lifetime: mean: a duration looks like"]),
         (["slots", "--set", "accounts=many"], ["accounts must be int, got 'many'"]),
         (["slots", "--set", "accounts=1.5"], ["accounts must be int, got '1.5'"]),

@@ -49,6 +49,10 @@ def test_other_text_is_refused(text):
     ("text", "reason"),
     [
         ("1/0s", "rate must be a number of permits in a time longer than 0, got '1/0s'"),
+        ("-5/s", "rate must be >= 0 (0 pauses, inf means no limit), got '-5/s'"),
+        (" -0.5 / 15min ", "rate must be >= 0 (0 pauses, inf means no limit), got ' -0.5 / 15min '"),
+        ("-3", "rate must be >= 0 (0 pauses, inf means no limit), got '-3'"),
+        ("-x", "rate must look like '100/s', '5/min' or '1000/15min', got '-x'"),
         ("1e400", "rate must be in the range of a float, got '1e400'"),
         ("9" * 309, "rate must be in the range of a float, got '9"),
         ("5/" + "9" * 309 + "s", "rate must be in the range of a float, got '5/9"),

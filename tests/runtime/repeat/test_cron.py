@@ -3,6 +3,7 @@
 import calendar
 import os
 import random
+import sys
 import zoneinfo
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -364,3 +365,10 @@ def test_runs_are_due_as_the_policy_says(missed, first):
             now = started + rng.choice((0.0, 1.0, rng.uniform(0, 9000)))
             run = LastRun(started, now)
             last = max(due, started) if missed is MissedTick.COALESCE else due
+
+
+def test_missing_package_is_named_with_what_needs_it(monkeypatch):
+    """Without cronsim, the error says what needs it, and what to install."""
+    monkeypatch.setitem(sys.modules, "cronsim", None)
+    with pytest.raises(ImportError, match=r"^a cron expression needs the package cronsim: pip install '.*\[cron\]'$"):
+        cron_times("* * * * *", UTC)

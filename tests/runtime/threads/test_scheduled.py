@@ -6,6 +6,7 @@ import contextvars
 import functools
 import gc
 import inspect
+import logging
 import os
 import signal
 import sys
@@ -13,6 +14,7 @@ import threading
 import time
 import traceback
 import warnings
+from pathlib import Path
 
 import pytest
 
@@ -145,8 +147,24 @@ def test_exception_of_a_call_has_its_traceback(executor):
 
 def test_function_that_hides_a_coroutine_fails_with_the_remedy(executor):
     """A coroutine that a plain function returns has nowhere to run, and its future says what to pass instead."""
-    with pytest.raises(TypeError, match="is async and cannot run in a worker thread.*async def"):
-        executor.submit(lambda: here_async()).result(10)
+    for future in (
+        executor.submit(lambda: here_async()),
+        executor.schedule_many(lambda _: here_async(), [1], results=True),
+    ):
+        error = future.exception(10) or future.handle.results[0].error
+        assert isinstance(error, TypeError)
+        assert "is async and cannot run in a worker thread: pass a function that is declared with async def" in str(
+            error
+        )
+
+
+def test_a_generator_is_a_result_like_any_other(executor):
+    """A generator function returns its generator, as in ``concurrent.futures``: it is not async."""
+
+    def count():
+        yield from range(3)
+
+    assert [0, 1, 2] == list(executor.submit(count).result(10))
 
 
 def test_nothing_starts_early_and_priority_decides(executor):
@@ -643,6 +661,34 @@ def test_cancel_futures_cancels_what_has_not_started():
     assert isinstance(retried.exception(0), concurrent.futures.CancelledError)
 
 
+def test_calls_that_an_exception_or_a_shutdown_cancels_are_counted_in_the_log(caplog):
+    """What is lost by an exception is a warning, what was asked for an information, and nothing cancelled no line."""
+    caplog.set_level(logging.INFO, "ratelimited_executor")
+
+    def add(executor):
+        executor.schedule(int, delay=60)
+        executor.schedule_many(int, [1, 2], delay=60)
+        executor.schedule_at_fixed_rate(int, period=60, initial_delay=60)
+
+    for make in (lambda: ScheduledExecutor("left"), BlockingManager):
+        with pytest.raises(KeyError, match="mine"), make() as face:
+            add(face if isinstance(face, ScheduledExecutor) else ScheduledExecutor("managed", manager=face))
+            fail()
+    asked = ScheduledExecutor("asked")
+    add(asked)
+    asked.shutdown(cancel_futures=True)
+    with pytest.raises(KeyError, match="mine"), ScheduledExecutor("empty") as executor:
+        executor.submit(int).result(10)
+        fail()
+
+    text = "closed with 3 waiting task(s) cancelled"
+    assert [
+        ("WARNING", f"left: {text}"),
+        ("WARNING", f"managed: {text}"),
+        ("INFO", f"asked: {text}"),
+    ] == [(record.levelname, record.getMessage()) for record in caplog.records]
+
+
 def test_shutdown_need_not_wait():
     """``wait=False`` returns at once: what was accepted runs, and then the thread ends; another call waits for that."""
     executor = ScheduledExecutor("x")
@@ -842,7 +888,9 @@ def test_end_of_a_given_loop_ends_the_calls():
         ({"name": ""}, "name must be a str"),
         ({"rate": -1}, "rate"),
         ({"max_threads": 0}, "max_threads must be >= 1"),
-        ({"max_workers": 1}, "max_workers"),
+        ({"max_workers": 1}, "unknown argument max_workers= of an executor"),
+        ({"interval": 1}, r"interval=: it is a setting of the manager, .*BlockingManager\(interval=...\)"),
+        ({"retries": 1}, r"retries=: use retry=Retry\(attempts=...\)"),
         ({"thread_pool": 1}, "thread_pool must be"),
         ({"manager": 1}, "manager must be a BlockingManager"),
         ({"manager": BlockingManager(), "peers": StaticPeers(1, 0)}, "peers= and loop= exclude manager="),
@@ -938,9 +986,12 @@ def test_fork_may_come_before_the_first_use_and_not_after():
         executor = ScheduledExecutor("x")
         forked(lambda: executor.submit(pow, 2, 2).result())
         future = executor.schedule(pow, 2, 3, delay=0.5)
-        for call in (lambda: executor.submit(int), lambda: executor.schedule(int), future.result, future.exception):
+        ended = executor.submit(pow, 2, 1)
+        assert ended.result() == 2
+        for call in (lambda: executor.submit(int), lambda: executor.schedule(int), executor.statistics):
             forked(call)
-        forked(future.cancel)
+        for call in (future.result, future.exception, future.cancel, ended.result, ended.cancel):
+            forked(call)
         for lock in (executor._lock, executor._thread._lock):  # as another thread of the parent may hold it
             with lock:
                 forked(executor.shutdown)
@@ -948,7 +999,9 @@ def test_fork_may_come_before_the_first_use_and_not_after():
         executor.shutdown()
     """
     refused = "child: ScheduledExecutor 'x' was started\n"
-    assert (f"child: 4\n{refused * 4}child: True\nchild: None\nchild: None\nparent: 8\n", "") == run_program(program)
+    assert (f"child: 4\n{refused * 6}child: 2\nchild: False\nchild: None\nchild: None\nparent: 8\n", "") == run_program(
+        program
+    )
 
 
 def test_exit_runs_what_was_accepted():
@@ -1004,6 +1057,21 @@ def test_exit_runs_what_was_accepted_after_a_shutdown_that_did_not_wait():
         cut.shutdown(wait=False, cancel_futures=True)
     """
     assert ("later\n", "") == run_program(program)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there are no such signals")
+def test_long_exit_says_what_it_waits_for_and_sigterm_may_lead_to_it():
+    """The lines of the documentation let accepted calls run after SIGTERM, and an exit of over a second says so."""
+    page = Path(__file__).parents[3] / "docs" / "howto" / "threads.md"
+    lines = page.read_text("utf-8").partition("### End by SIGTERM")[2].partition("```python\n")[2].partition("```")[0]
+    use = """
+executor.schedule(print, "later", delay=3)
+signal.raise_signal(signal.SIGTERM)
+print("never")
+"""
+    output, errors = run_program(lines + use)
+    assert "later\n" == output
+    assert "mail: the exit of the program waits for 1 waiting and 0 running call(s); Ctrl-C ends it at once\n" == errors
 
 
 def test_exit_runs_what_a_given_loop_has_accepted():

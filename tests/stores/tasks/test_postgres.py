@@ -299,8 +299,16 @@ async def test_servers_that_are_not_there_and_arguments_that_are_none(clock):
     assert not caught.value.is_permanent
     with pytest.raises(TypeError, match="conninfo must be a str"):
         PostgresStore(5)
-    with pytest.raises(ValueError, match="conninfo must be a str"):
-        PostgresStore("")
+    for other, found in (
+        ("", "an empty one"),
+        ("localhost", "neither"),
+        ("user:secret@host", "neither"),
+        ("mysql://u:secret@host/db?a=b", "a URL of the scheme 'mysql'"),
+        ("postgresql+psycopg://u:secret@host/db", "a URL of the scheme 'postgresql+psycopg'"),
+    ):
+        with pytest.raises(ValueError, match=f"conninfo must be a str .*, got {re.escape(found)}$") as refused:
+            PostgresStore(other)
+        assert "secret" not in str(refused.value)
     with pytest.raises(StoreUnavailableError, match="not open"):
         await PostgresStore("postgresql://127.0.0.1:1/none").counts()
 
@@ -414,7 +422,7 @@ async def test_lane_that_a_user_holds_holds_up_neither_beats_nor_claims(opened, 
 async def test_address_that_cannot_be_read_is_not_repeated(clock):
     """An address that cannot be parsed is not repeated in the error: it may contain a password."""
     with pytest.raises(StoreUnavailableError, match="conninfo cannot be read") as caught:
-        await PostgresStore("user:secret@host").open(clock)
+        await PostgresStore("host=h user:secret").open(clock)
     assert "secret" not in str(caught.value)
     assert caught.value.__cause__ is None
 

@@ -245,8 +245,10 @@ async def test_files_that_cannot_be_used(tmp_path, clock):
     with pytest.raises(StoreUnavailableError, match="make its directory") as caught:
         await SQLiteStore(tmp_path / "none" / "tasks.db").open(clock)
     assert not caught.value.is_permanent
+    replaced = SQLiteStore(tmp_path / "replaced")
+    (tmp_path / "replaced").mkdir()
     with pytest.raises(StoreUnavailableError, match="unable to open") as caught:
-        await SQLiteStore(tmp_path).open(clock)
+        await replaced.open(clock)
     assert caught.value.is_permanent
     garbage = tmp_path / "garbage.db"
     garbage.write_bytes(b"not a database at all" * 100)
