@@ -15,19 +15,19 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from importlib.metadata import version
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from rich.console import Console
 from rich.text import Text
 
 from ratelimited_executor._core.durations import format_duration
-from ratelimited_executor._core.escapes import int_of_digits, visible
+from ratelimited_executor._core.escapes import visible
 from ratelimited_executor._core.urls import masked
 from ratelimited_executor.cli.bench.contact import ExchangeError
 from ratelimited_executor.cli.bench.inputs import (
     check_extras,
     check_output,
+    read_measurement,
     refuse_http_options,
     templates_of,
     uses_uvloop,
@@ -131,6 +131,8 @@ def run_share(rank: int, pipe: Connection, options: BenchOptions) -> None:
             runner.run(bench.serve(rank, pipe))
     except CommandError as error:
         pipe.send(("refused", str(error)))
+    except asyncio.CancelledError:  # after a second signal: that its figures are missing is noticed
+        pass
 
 
 def compare_files(before_path: str, after_path: str, *, console: Console | None = None) -> ExitStatus:
@@ -145,7 +147,7 @@ def compare_files(before_path: str, after_path: str, *, console: Console | None 
         CommandError: if a file cannot be read, or holds no measurement.
     """
     console = console_of(console)
-    before, after = _read_measurement(before_path), _read_measurement(after_path)
+    before, after = read_measurement(before_path), read_measurement(after_path)
     console.print(comparison_table(before_path, after_path, compare(before, after)))
     for path, measurement in ((before_path, before), (after_path, after)):
         for warning in _warnings(measurement):
@@ -240,6 +242,10 @@ class _Bench:
         """Measure, report, and export the rest."""
         try:
             return await self._run(signals)
+        except asyncio.CancelledError:
+            if self.stop.insisted.is_set():
+                print_line(self._screen, "Interrupted again: the figures were not summed up yet, and are lost.")
+            raise
         finally:
             await self._end_export()
 
@@ -467,6 +473,8 @@ class _Bench:
         """Send a load, or a trial of a rate; return its figures, and those of each process by rank."""
         async with self._shown(processes.live, label):
             shares, heard = await processes.play(rate)
+        if not shares and self.stop.insisted.is_set():
+            raise asyncio.CancelledError
         if not shares:
             raise CommandError("every process ended before it had figures")
         schedule = self._schedule(self._classes_of(rate), participants=len(processes.names))
@@ -630,19 +638,6 @@ def _warnings(measurement: Measurement) -> list[Text]:
     """Return the warnings about the validity of the figures."""
     texts = (incomplete_text(measurement), tool_limit_text(measurement.figures))
     return [text for text in texts if text is not None]
-
-
-def _read_measurement(path: str) -> Measurement:
-    try:
-        return Measurement.from_json(json.loads(Path(path).read_text(encoding="utf-8"), parse_int=int_of_digits))
-    except ImportError as error:
-        raise CommandError(f"bench: {error}") from error
-    except OSError as error:
-        raise CommandError(f"{path} cannot be read: {error.strerror or error}") from error
-    except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
-        raise CommandError(f"{path} is not a file written by bench --json: {error}") from error
-    except ValueError as error:
-        raise CommandError(f"{path}: {error}") from error
 
 
 def _load_function(target: str) -> Any:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
+from ratelimited_executor._core.escapes import int_of_digits
 from ratelimited_executor.cli.bench.wire import wire_of
 from ratelimited_executor.cli.exits import CommandError
+from ratelimited_executor.load.figures import Measurement
 from ratelimited_executor.load.requests import (
     RequestTemplate,
     check_body,
@@ -28,7 +31,15 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-__all__ = ["check_extras", "check_output", "refuse_http_options", "templates_of", "uses_uvloop", "wires_of"]
+__all__ = [
+    "check_extras",
+    "check_output",
+    "read_measurement",
+    "refuse_http_options",
+    "templates_of",
+    "uses_uvloop",
+    "wires_of",
+]
 
 
 def templates_of(options: BenchOptions) -> list[list[RequestTemplate]]:
@@ -145,3 +156,21 @@ def check_output(name: str, path: Path | None) -> None:
         raise CommandError(f"{name} must be a file, {path} is a directory")
     if not path.parent.is_dir():
         raise CommandError(f"{name}: the directory {path.parent} does not exist")
+
+
+def read_measurement(path: str) -> Measurement:
+    """Return what a file holds that --json has written.
+
+    Raises:
+        CommandError: if it cannot be read, or holds something else.
+    """
+    try:
+        return Measurement.from_json(json.loads(Path(path).read_text(encoding="utf-8"), parse_int=int_of_digits))
+    except ImportError as error:
+        raise CommandError(f"bench: {error}") from error
+    except OSError as error:
+        raise CommandError(f"{path} cannot be read: {error.strerror or error}") from error
+    except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
+        raise CommandError(f"{path} is not a file written by bench --json: {error}") from error
+    except ValueError as error:
+        raise CommandError(f"{path}: {error}") from error

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from ratelimited_executor.cli.bench.options import BenchOptions, settings_of
+from ratelimited_executor.cli.bench.options import BenchOptions, search_range_of, settings_of
 from ratelimited_executor.cli.commands import cli
 from tests.cli.bench.service import Service, served
 from tests.cli.refusals import assert_refused
@@ -425,6 +425,13 @@ def test_settings_have_the_thresholds_in_force(errors, text) -> None:
 
 
 @real_time
+@pytest.mark.parametrize(("more", "high"), [({}, 100_000), ({"processes": 3}, 300_000), ({"every": 2000.0}, 50_000)])
+def test_search_tries_no_rate_that_nothing_can_send(more, high) -> None:
+    """A search from one rate on ends where a load would be refused."""
+    options = BenchOptions(target="x", rates={"": (1_000, 1_000)}, find_max=True, p99={"": 1.0}, **more)
+    assert high == search_range_of(options).high
+
+
 def test_search_finds_where_a_function_begins_to_fail(place) -> None:
     """For a function that allows about 60 calls a second, the highest rate held is near that."""
     place.write(
@@ -636,6 +643,18 @@ def test_target_between_colons_is_no_emoji(place) -> None:
         (["ftp://x/", "--rate", "1"], ["TARGET: ", "must look like http://"]),
         (["http://x/", "--rate", "0"], ["must be > 0"]),
         (["http://x/", "--rate", "inf/s"], ["must be > 0 and finite"]),
+        (
+            ["http://x/", "--rate", "1e9", "--for", "1s"],
+            ["--rate: 1e+09/s cannot be sent", "at most 100,000/s", "--peers"],
+        ),
+        (["http://x/", "--rate", "a=60000", "--rate", "b=1..60000"], ["--rate: 120,000/s", "at most 100,000/s"]),
+        (["http://x/", "--rate", "250000", "--processes", "2"], ["--rate: 250,000/s", "at most 200,000/s"]),
+        (["http://x/", "--rate", "1..1e6", "--find-max", "--p99", "1s"], ["--rate: 1e+06/s", "at most 100,000/s"]),
+        (["http://x/", "--rate", "90000", "--for", "1h"], ["324,000,000 requests are too many", "at most 100,000,000"]),
+        (
+            ["http://x/", "--rate", "9e4", "--find-max", "--p99", "1s", "--every", "1h"],
+            ["324,000,000 requests are too many", "make the load shorter"],
+        ),
         (["http://x/", "--rate", "1..2..3"], ["100..1000"]),
         (["http://x/", "--rate", "fast"], ["a rate looks like 500"]),
         (["http://x/", "--rate", "1", "--rate", "2"], ["each needs a name", "urgent=20"]),
