@@ -41,6 +41,8 @@ _CURVE_TICKS: Final = (
     (1e4, "99.99 %"),
     (1e5, "99.999 %"),
 )
+# Tables of names and values: a value may take several lines.
+_STYLE: Final = "<style>table.numbers:not(:has(thead)) :is(td, tbody th) { white-space: normal; }</style>"
 _MILLISECONDS: Final = 1e3
 # Of a line, and of one among many: a page of three plots stays below 300 kB.
 _POINTS_MAX: Final = 400
@@ -64,6 +66,7 @@ def render(measurement: Measurement, outcome: Sequence[str] = ()) -> str:
     ]
     body = [
         DRAWING_STYLE,
+        _STYLE,
         f"<h1>{escape(title)}</h1>",
         f'<p class="lead">{escape(settings)}; begun {escape(measurement.begun)}, version {escape(measurement.version)}</p>',
         "" if limit is None else alert("The load generator was the bottleneck:", f"{limit}."),
