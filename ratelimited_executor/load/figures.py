@@ -303,6 +303,11 @@ class Measurement:
     participants: list[Participant] = field(default_factory=list)
     incomplete: str | None = None
 
+    @property
+    def is_open(self) -> bool:
+        """False if users sent the load who wait for their answers: then nothing is due at a rate, or waits to be sent."""
+        return "users" not in self.settings
+
     def to_json(self) -> dict[str, Any]:
         """Return the values for a JSON file."""
         return {

@@ -76,8 +76,8 @@ def render(measurement: Measurement, outcome: Sequence[str] = ()) -> str:
         *tables[2:],
         section("trials", "Trials", _trials_table(measurement.search)) if measurement.search else "",
         section("time", "Response times over time", _time_plot(figures)),
-        section("curve", "Durations by percentile", _curve_plot(figures)),
-        section("rate", "Requests over time", _rate_plot(figures)),
+        section("curve", "Durations by percentile", _curve_plot(figures, is_open=measurement.is_open)),
+        section("rate", "Requests over time", _rate_plot(figures, is_open=measurement.is_open)),
         DRAWING_SCRIPT,
     ]
     return document(title, body=body, has_plots=False)
@@ -108,14 +108,14 @@ def _time_plot(figures: Figures) -> str:
     return drawing(positions, lines, x=_seconds_scale(figures), y=_ms_scale(lines), text_of=_text_of_ms)
 
 
-def _rate_plot(figures: Figures) -> str:
+def _rate_plot(figures: Figures, *, is_open: bool) -> str:
     positions, together = _spans_of(figures.timeline)
 
     def a_second(count_of: Callable[[SecondFigures], int]) -> list[float]:
         return [sum(map(count_of, some)) / len(some) for some in together]
 
     lines = [
-        Line(name="due", colour=_BLUE, values=a_second(lambda each: each.count)),
+        Line(name="due" if is_open else "sent", colour=_BLUE, values=a_second(lambda each: each.count)),
         Line(name="failed", colour=_ORANGE, values=a_second(lambda each: each.error_count)),
     ]
     y = linear_scale("requests a second", max((value for line in lines for value in line.values), default=1.0))
@@ -134,14 +134,14 @@ def _seconds_scale(figures: Figures) -> Scale:
     return linear_scale("second of the load", max((each.second for each in figures.timeline), default=1))
 
 
-def _curve_plot(figures: Figures) -> str:
+def _curve_plot(figures: Figures, *, is_open: bool) -> str:
     """Return the durations over 1 / (1 - share), which gives each further nine of a percentile the same width."""
     end = 2.0 * max(10, figures.response_times.count)  # the longest would be at infinity
     count = max(_POINTS_LEAST, _POINTS_MAX // (1 + len(figures.classes)))
     shares = [1 - end ** (-number / count) for number in range(count + 1)]
     populations = [
         ("response time", _RED, figures.response_times),
-        ("service time", _BLUE, figures.service_times),
+        *([("service time", _BLUE, figures.service_times)] if is_open else []),
         *(
             (f"{each.name}, response time", colour, each.response_times)
             for each, colour in zip(figures.classes, cycle(_CLASS_COLOURS))  # the colours repeat
