@@ -274,9 +274,11 @@ class Participant:
 
     @property
     def sent(self) -> str:
-        """The formatted fraction of its share that it has sent, and the fraction in the figures if that is less."""
-        text = f"{self.sent_part:.0%}"
-        return f"{text}, figures up to {self.known_part:.0%}" if self.is_missing and self.known_part else text
+        """The formatted fraction of its share that it has sent, if it is missing at least, and the fraction in the figures."""
+        if not self.is_missing:
+            return f"{self.sent_part:.0%}"
+        text = f"at least {int(self.sent_part * 100)}%"
+        return f"{text}, figures up to {self.known_part:.0%}" if self.known_part else text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
