@@ -44,7 +44,7 @@ from ratelimited_executor.cli.bench.options import (
 )
 from ratelimited_executor.cli.bench.processes import Orders, ShareProcesses
 from ratelimited_executor.cli.bench.rendezvous import Rendezvous
-from ratelimited_executor.cli.bench.search import SearchEndedError, SharedTrials, judged
+from ratelimited_executor.cli.bench.search import SearchEndedError, SharedTrials, judged, search_json
 from ratelimited_executor.cli.bench.senders import function_sender, is_in_threads, kind_of
 from ratelimited_executor.cli.bench.view import (
     comparison_table,
@@ -87,7 +87,7 @@ if TYPE_CHECKING:
     from ratelimited_executor.load.arrivals import Phase
     from ratelimited_executor.load.merging import Whole
     from ratelimited_executor.load.requests import RequestTemplate
-    from ratelimited_executor.load.search import SearchRange, Trial
+    from ratelimited_executor.load.search import SearchRange
 
 __all__ = ["compare_files", "run_bench"]
 
@@ -591,41 +591,33 @@ class _Bench:
 
     async def _search(self, where: SearchRange, play: Callable[[int, float], Awaitable[Played | None]]) -> ExitStatus:
         """Search with trials that are played by number and rate; one that returns None was interrupted."""
-        trials: list[Trial] = []
+        every: list[Played] = []
         of_rate: dict[float, Measurement] = {}
-        while not isinstance(rate := decide(trials, where), Found):
+        while not isinstance(rate := decide(trials := [each.trial for each in every], where), Found):
             played = None
             try:
                 played = await play(len(trials), rate)
             except SearchEndedError as error:
                 if not self.stop.is_ordered:
-                    self._report_search(ended_early(trials, str(error)), trials, of_rate)
+                    self._report_search(ended_early(trials, str(error)), every, of_rate)
                     return ExitStatus.FAILED
             if played is None:
                 if trials:
-                    self._report_search(ended_early(trials, "it was interrupted"), trials, of_rate)
+                    self._report_search(ended_early(trials, "it was interrupted"), every, of_rate)
                 else:
                     self._console.print("Interrupted before the end of the first trial.", highlight=False)
                 return ExitStatus.INTERRUPTED
-            trials.append(played.trial)
+            every.append(played)
             if played.trial.has_held or rate not in of_rate:  # for a rate that held, report a trial that held
                 of_rate[rate] = played.measurement
             self._console.print(trial_text(played.trial, played.broken), soft_wrap=True)
-        self._report_search(rate, trials, of_rate)
+        self._report_search(rate, every, of_rate)
         return ExitStatus.FAILED if rate.held is None else ExitStatus.DONE
 
-    def _report_search(self, found: Found, trials: Sequence[Trial], of_rate: Mapping[float, Measurement]) -> None:
-        search = {
-            "held": found.held,
-            "failed": found.failed,
-            "is_sure": found.is_sure,
-            "above": found.above,
-            "below": found.below,
-            "trials": [{"rate": trial.rate, "held": trial.has_held, "clear": trial.is_clear} for trial in trials],
-        }
-        if trials:
-            shown = of_rate[trials[-1].rate if found.held is None else found.held]
-            self._report(replace(shown, search=search), found_text(found))
+    def _report_search(self, found: Found, played: Sequence[Played], of_rate: Mapping[float, Measurement]) -> None:
+        if played:
+            shown = of_rate[played[-1].trial.rate if found.held is None else found.held]
+            self._report(replace(shown, search=search_json(found, played)), found_text(found))
         else:
             self._console.print(found_text(found), soft_wrap=True)
 

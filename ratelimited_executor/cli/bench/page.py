@@ -41,8 +41,10 @@ _CURVE_TICKS: Final = (
     (1e4, "99.99 %"),
     (1e5, "99.999 %"),
 )
-# Tables of names and values: a value may take several lines.
-_STYLE: Final = "<style>table.numbers:not(:has(thead)) :is(td, tbody th) { white-space: normal; }</style>"
+# Values of tables of names and values, and the reasons of trials, may take several lines.
+_STYLE: Final = """<style>
+table.numbers:not(:has(thead)) :is(td, tbody th), [aria-labelledby=trials-title] table.numbers td:last-child { white-space: normal; }
+</style>"""
 _MILLISECONDS: Final = 1e3
 # Of a line, and of one among many: a page of three plots stays below 300 kB.
 _POINTS_MAX: Final = 400
@@ -84,15 +86,14 @@ def render(measurement: Measurement, outcome: Sequence[str] = ()) -> str:
 
 
 def _trials_table(search: dict[str, Any]) -> str:
-    rows = [
-        [
-            f"{trial['rate']:g}/s",
-            "held" if trial["held"] else "not held",
-            "clearly" if trial["clear"] else "not clearly",
-        ]
-        for trial in search["trials"]
-    ]
-    return table(["rate", "outcome", ""], rows)
+    rows = []
+    for trial in search["trials"]:
+        limit, reasons = trial["tool_limit"], list(trial["broken"])
+        if limit is not None:
+            reasons.append(f"it does not count, as the load generator was the bottleneck: {limit}")
+        sure = "does not count" if limit is not None else "clearly" if trial["clear"] else "not clearly"
+        rows.append([f"{trial['rate']:g}/s", "held" if trial["held"] else "not held", sure, "; ".join(reasons)])
+    return table(["rate", "outcome", "", "reasons"], rows)
 
 
 # Plots.

@@ -21,8 +21,16 @@ def test_no_figure_is_cut_off(browser, tmp_path, width) -> None:
     more = {"cpu_share": 0.05, "cpu_wait_share": 0.93, "full_seconds": 12.345}
     figures = replace(figures_of([0.1234] * 3_000, errors=700, kind="UnexpectedRemoteProtocolError"), **more)
     figures = replace(figures, statuses={200: 12_345_678, 404: 1_234, 429: 12_345, 502: 1_234, 503: 12_345_678})
+    limit = "it started requests late itself, by 202 ms at p99, when they took 302 ms"
+    trial = {
+        "rate": 123.45,
+        "held": False,
+        "clear": True,
+        "broken": ["p99 2.22 s is above 200 ms"],
+        "tool_limit": limit,
+    }
     page = tmp_path / "page.html"
-    page.write_text(render(measurement_of(figures)), encoding="utf-8")
+    page.write_text(render(measurement_of(figures, search={"trials": [trial]})), encoding="utf-8")
     tab = browser.new_page(viewport={"width": width, "height": 900})
     tab.goto(page.as_uri())
 
