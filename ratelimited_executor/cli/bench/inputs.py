@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -145,17 +147,25 @@ def uses_uvloop(options: BenchOptions) -> bool:
 
 
 def check_output(name: str, path: Path | None) -> None:
-    """Check that the file of an option can be written.
+    """Check that the file of an option can be written; one that does not exist is made and removed.
 
     Raises:
         CommandError: if it cannot be written.
     """
     if path is None:
         return
-    if path.is_dir():
-        raise CommandError(f"{name} must be a file, {path} is a directory")
-    if not path.parent.is_dir():
-        raise CommandError(f"{name}: the directory {path.parent} does not exist")
+    try:
+        if path.is_dir():
+            raise CommandError(f"{name} must be a file, {path} is a directory")
+        if not path.parent.is_dir():
+            raise CommandError(f"{name}: the directory {path.parent} does not exist")
+        if not path.exists() and not path.is_symlink():
+            path.touch(exist_ok=False)
+            path.unlink()
+        elif path.exists() and not os.access(path, os.W_OK):  # a pipe is not opened, as that waits for its reader
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+    except OSError as error:
+        raise CommandError(f"{name}: {path} cannot be written: {_reason(error)}") from error
 
 
 def read_measurement(path: str) -> Measurement:
