@@ -33,7 +33,7 @@ from ratelimited_executor.cli.bench.inputs import (
     uses_uvloop,
     wires_of,
 )
-from ratelimited_executor.cli.bench.open_load import OpenLoad
+from ratelimited_executor.cli.bench.open_load import FiguresLostError, OpenLoad
 from ratelimited_executor.cli.bench.options import (
     LOAD_SECONDS,
     classes_of,
@@ -242,9 +242,8 @@ class _Bench:
         """Measure, report, and export the rest."""
         try:
             return await self._run(signals)
-        except asyncio.CancelledError:
-            if self.stop.insisted.is_set():
-                print_line(self._screen, "Interrupted again: the figures were not summed up yet, and are lost.")
+        except FiguresLostError:
+            print_line(self._screen, "Interrupted again: the figures were not summed up yet, and are lost.")
             raise
         finally:
             await self._end_export()
@@ -474,7 +473,7 @@ class _Bench:
         async with self._shown(processes.live, label):
             shares, heard = await processes.play(rate)
         if not shares and self.stop.insisted.is_set():
-            raise asyncio.CancelledError
+            raise FiguresLostError
         if not shares:
             raise CommandError("every process ended before it had figures")
         schedule = self._schedule(self._classes_of(rate), participants=len(processes.names))

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from ratelimited_executor.load.figures import Figures
     from ratelimited_executor.load.recording import LoadSums, Recent
 
-__all__ = ["InFlight", "Live", "OpenLoad", "RequestSender", "in_steps"]
+__all__ = ["FiguresLostError", "InFlight", "Live", "OpenLoad", "RequestSender", "in_steps"]
 
 # From the call of ``play`` to the beginning of the load: what the set-up has left to the loop is done by then.
 _LEAD_SECONDS: Final = 0.25
@@ -49,6 +49,10 @@ _HURRY_SECONDS: Final = 1.0
 _TIMER_SECONDS: Final = 0.002
 # Between two steps of a checkpoint, each of which takes a third of a millisecond: the loop is free for most of the time.
 _STEP_SECONDS: Final = 0.005
+
+
+class FiguresLostError(asyncio.CancelledError):
+    """A second signal has ended a load before its figures were summed up."""
 
 
 class InFlight:
@@ -162,7 +166,7 @@ class OpenLoad:
             begin: the beginning of the load, on the clock; by default at once.
 
         Raises:
-            CancelledError: if a second signal has come, and summing up takes more than a second from then on.
+            FiguresLostError: if a second signal has come, and summing up takes more than a second from then on.
         """
         loop = asyncio.get_running_loop()
         gc.collect()
@@ -341,7 +345,7 @@ class OpenLoad:
             if stop.insisted.is_set():
                 hurried_at = self._clock() if hurried_at is None else hurried_at
                 if self._clock() - hurried_at > _HURRY_SECONDS:
-                    raise asyncio.CancelledError
+                    raise FiguresLostError
 
 
 async def in_steps(steps: Generator[None, None, Any]) -> Any:
