@@ -122,18 +122,22 @@ class Schedule:
         """The number of measured requests that the rate allows this participant."""
         return sum(phase.expected for phase in self.phases if phase.is_measured) / self.participants
 
+    def expected_until(self, seconds: float) -> float:
+        """Return how many requests the rate allows this participant in so many seconds, from the warm-up on."""
+        left, count = max(0.0, seconds), 0.0
+        for phase in self.phases:
+            within = min(left, phase.seconds)
+            count += (phase.first + phase.rate_at(within)) / 2 * within
+            left -= within
+        return count / self.participants
+
     def part_due(self, seconds: float) -> float:
         """Return the fraction of the measured requests due in so many seconds after the warm-up, 0 to 1."""
         if seconds >= self.seconds * (1 - _ROUNDING):
             return 1.0
-        left, due, total = max(0.0, seconds), 0.0, 0.0
-        for phase in self.phases:
-            if phase.is_measured:
-                within = min(left, phase.seconds)
-                due += (phase.first + phase.rate_at(within)) / 2 * within
-                total += phase.expected
-                left -= within
-        return min(1.0, due / total)
+        warm_up = self.warm_up
+        due = self.expected_until(warm_up + max(0.0, seconds)) - self.expected_until(warm_up)
+        return min(1.0, due / self.expected)
 
     def arrivals(self) -> Iterator[Arrival]:
         """Yield the requests in order of due time; their numbers are those in the whole load."""

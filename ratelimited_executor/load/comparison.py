@@ -60,12 +60,16 @@ class Change:
 
 
 def compare(before: Measurement, after: Measurement) -> list[Change]:
-    """Return the changes: response times first, figures of common classes last."""
+    """Return the changes: response times first, figures of common classes last.
+
+    Of a load of users there is no target rate, and no service time beside the response time.
+    """
+    is_open = before.is_open and after.is_open
     one, other = before.figures, after.figures
     others = {each.name: each for each in other.classes}
     return [
-        *(_beside_noise(change, one, other) for change in _changes_of(one, other, SHARES)),
-        Change(name="target rate", unit="rate", before=one.asked_rate, after=other.asked_rate),
+        *(_beside_noise(change, one, other) for change in _changes_of(one, other, SHARES, is_open=is_open)),
+        *([Change(name="target rate", unit="rate", before=one.asked_rate, after=other.asked_rate)] if is_open else []),
         Change(name="answered", unit="rate", before=one.answered_rate, after=other.answered_rate),
         Change(
             name="our lateness, p99",
@@ -77,7 +81,7 @@ def compare(before: Measurement, after: Measurement) -> list[Change]:
             change
             for each in one.classes
             if each.name in others
-            for raw in _changes_of(each, others[each.name], _SHARES_FEW, prefix=f"{each.name}: ")
+            for raw in _changes_of(each, others[each.name], _SHARES_FEW, is_open=is_open, prefix=f"{each.name}: ")
             for change in (_beside_noise_of_others(raw, one, other),)
         ),
     ]
@@ -119,7 +123,7 @@ def _beside_noise_of_others(change: Change, one: Figures, other: Figures) -> Cha
 
 
 def _changes_of(
-    one: _Requests, other: _Requests, shares: Sequence[tuple[str, float]], *, prefix: str = ""
+    one: _Requests, other: _Requests, shares: Sequence[tuple[str, float]], *, is_open: bool, prefix: str = ""
 ) -> list[Change]:
     response = [
         Change(
@@ -139,6 +143,7 @@ def _changes_of(
             after=other.service_times.quantile(share),
         )
         for name, share in _SHARES_FEW
+        if is_open
     ]
     errors = Change(
         name=f"{prefix}errors",

@@ -274,9 +274,11 @@ class Participant:
 
     @property
     def sent(self) -> str:
-        """The formatted fraction of its share that it has sent, and the fraction in the figures if that is less."""
-        text = f"{self.sent_part:.0%}"
-        return f"{text}, figures up to {self.known_part:.0%}" if self.is_missing and self.known_part else text
+        """The formatted fraction of its share that it has sent, if it is missing at least, and the fraction in the figures."""
+        if not self.is_missing:
+            return f"{self.sent_part:.0%}"
+        text = f"at least {int(self.sent_part * 100)}%"
+        return f"{text}, figures up to {self.known_part:.0%}" if self.known_part else text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -302,6 +304,11 @@ class Measurement:
     search: dict[str, Any] | None = None
     participants: list[Participant] = field(default_factory=list)
     incomplete: str | None = None
+
+    @property
+    def is_open(self) -> bool:
+        """False if users sent the load who wait for their answers: then nothing is due at a rate, or waits to be sent."""
+        return "users" not in self.settings
 
     def to_json(self) -> dict[str, Any]:
         """Return the values for a JSON file."""

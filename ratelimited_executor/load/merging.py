@@ -9,6 +9,7 @@ They are merged as if each were of a participant of its own.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from dataclasses import dataclass, replace
 from itertools import groupby
@@ -42,12 +43,12 @@ class Whole:
 
     @property
     def absent_share(self) -> float:
-        """The fraction of the load that was sent, as far as is known, and is not in the figures."""
+        """The fraction of the load that was sent and is not in the figures: at least, if a participant is missing."""
         return sum(each.sent_part - each.known_part for each in self.participants) / len(self.participants)
 
     @property
     def unsent_share(self) -> float:
-        """The fraction of the load that was never sent, as far as is known."""
+        """The fraction of the load that was never sent: at most, as a missing participant sent on after it was last heard of."""
         return sum(1 - each.sent_part for each in self.participants) / len(self.participants)
 
     @property
@@ -58,10 +59,13 @@ class Whole:
         reasons = [_reason_of(each) for each in self.participants if each.is_missing or each.sent_part < 1]
         if not reasons:
             return None
-        return (
-            f"{'; '.join(reasons)}. {self.unsent_share:.0%} of the load was never sent, and "
-            f"{self.absent_share:.0%} was sent but is not in these figures"
-        )
+        unsent, absent = f"{self.unsent_share:.0%}", f"{self.absent_share:.0%}"
+        if any(each.is_missing for each in self.participants):
+            unsent, absent = (
+                f"at most {math.ceil(self.unsent_share * 100)}%",
+                f"at least {int(self.absent_share * 100)}%",
+            )
+        return f"{'; '.join(reasons)}. {unsent} of the load was never sent, and {absent} was sent but is not in these figures"
 
 
 def whole_of(

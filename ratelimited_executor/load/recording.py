@@ -47,6 +47,7 @@ __all__ = [
 NOT_STARTED: Final = "not started"  # the kind of error of a due request that never got a connection
 _RECENT_COUNT: Final = 1_000  # durations in the live view's percentiles: sorting them delays a start by 0.1 ms
 _STEP_COUNT: Final = 500  # rows that a step sums up: it delays a start by 0.3 ms
+_SORTED_MAX: Final = 1_000_000  # durations of a part that are sorted: it takes a fifth of a second
 EDGES: Final = tuple(digit * 10.0**power for power in range(-4, 2) for digit in (1, 2, 5))
 """The upper ends of the parts of a live histogram, in seconds: 100 us to 50 s."""
 _NEVER: Final = -1.0  # in the place of the service time of a request that never started
@@ -140,21 +141,35 @@ class _Part:
             histogram = durations.to_json()
         return {"count": len(ordered), "error_count": self.error_count, **quantiles, "histogram": histogram}
 
-    def figures_in_steps(self, durations: Durations | None = None) -> Generator[None, None, dict[str, Any]]:
+    def figures_in_steps(self, known: Durations | None, *, is_share: bool) -> Generator[None, None, dict[str, Any]]:
+        """Return the fields as ``figures`` does, with quantiles of three digits if there are many; yield between steps."""
+        if len(self.durations) <= _SORTED_MAX:
+            return self.figures(is_share=is_share)
+        durations = yield from self._durations_in_steps(known)
+        quantiles = {"p50": durations.quantile(0.5), "p99": durations.quantile(0.99), "most": durations.most}
+        histogram = durations.to_json() if is_share else None
+        return {"count": len(self.durations), "error_count": self.error_count, **quantiles, "histogram": histogram}
+
+    def mergeable_in_steps(self, known: Durations | None) -> Generator[None, None, dict[str, Any]]:
         """Return the fields of ``PartFigures`` for merging alone: its quantiles are 0. Yield between short steps.
 
         Args:
-            durations: the durations of the part, if they are in a histogram already.
+            known: the durations of the part, if they are in a histogram already.
         """
-        if durations is None:
-            durations = Durations()
-            for begin in range(0, len(self.durations), _STEP_COUNT):
-                durations.add_all(self.durations[begin : begin + _STEP_COUNT])
-                yield
-            yield from durations.settle_in_steps()
+        durations = yield from self._durations_in_steps(known)
         histogram = durations.to_json() if self.durations else None
         fields = {"count": len(self.durations), "error_count": self.error_count, "p50": 0.0, "p99": 0.0, "most": 0.0}
         return fields | {"histogram": histogram}
+
+    def _durations_in_steps(self, known: Durations | None) -> Generator[None, None, Durations]:
+        if known is not None:
+            return known
+        durations = Durations()
+        for begin in range(0, len(self.durations), _STEP_COUNT):
+            durations.add_all(self.durations[begin : begin + _STEP_COUNT])
+            yield
+        yield from durations.settle_in_steps()
+        return durations
 
 
 class _OfClass:
@@ -219,8 +234,10 @@ class LoadSums:
             of_class.service_times.add_all([services[row] for row in own if services[row] >= 0])
             of_class.error_count += sum(errors[row] for row in own)
 
-    def figures(self, *, seconds: float, cpu_share: float, full_seconds: float, cpu_wait_share: float = 0.0) -> Figures:
-        """Return the figures of the requests.
+    def figures_in_steps(
+        self, *, seconds: float, cpu_share: float, full_seconds: float, cpu_wait_share: float = 0.0
+    ) -> Generator[None, None, Figures]:
+        """Return the figures of the requests; yield between steps of a fifth of a second at most.
 
         Args:
             seconds: the time over which requests were due.
@@ -228,14 +245,33 @@ class LoadSums:
             cpu_wait_share: the fraction of the time for which it had work and no core.
             full_seconds: the time during which all connections were in use.
         """
+        yield from self._settle_in_steps()
+        phases, timeline = [], []
+        for part in self._of_phase.values():
+            phases.append((yield from part.figures_in_steps(self._known_of(part), is_share=self._is_share)))
+            yield
+        for second, part in self._seconds():
+            timeline.append((second, (yield from part.figures_in_steps(None, is_share=self._is_share))))
+            yield
         return self._figures(
-            phases=[part.figures(is_share=self._is_share) for part in self._of_phase.values()],
-            timeline=[(second, part.figures(is_share=self._is_share)) for second, part in self._seconds()],
+            phases=phases,
+            timeline=timeline,
             seconds=seconds,
             cpu_share=cpu_share,
             cpu_wait_share=cpu_wait_share,
             full_seconds=full_seconds,
         )
+
+    def _known_of(self, part: _Part) -> Durations | None:
+        """Return the durations of a part if it has all requests."""
+        return self._response_times if len(part.durations) == self._response_times.count else None
+
+    def _settle_in_steps(self) -> Generator[None, None, None]:
+        """Put all durations into their histograms."""
+        every = [self._response_times, self._service_times, self._lateness]
+        every += [each for one in self._of_class.values() for each in (one.response_times, one.service_times)]
+        for durations in every:
+            yield from durations.settle_in_steps()
 
     def json_in_steps(
         self, *, seconds: float, cpu_share: float, full_seconds: float, cpu_wait_share: float = 0.0
@@ -244,17 +280,13 @@ class LoadSums:
 
         Yield after each step of about a third of a millisecond. Nothing may be added meanwhile.
         """
-        for durations in (self._response_times, self._service_times, self._lateness):
-            yield from durations.settle_in_steps()
-        for of_class in self._of_class.values():
-            yield from of_class.response_times.settle_in_steps()
-            yield from of_class.service_times.settle_in_steps()
+        yield from self._settle_in_steps()
         phases, timeline = [], []
         for part in self._of_phase.values():
-            known = self._response_times if len(part.durations) == self._response_times.count else None
-            phases.append((yield from part.figures_in_steps(known)))
+            known = self._known_of(part)
+            phases.append((yield from part.mergeable_in_steps(known)))
         for second, part in self._seconds():
-            timeline.append((second, (yield from part.figures_in_steps())))
+            timeline.append((second, (yield from part.mergeable_in_steps(None))))
         figures = self._figures(
             phases=phases,
             timeline=timeline,
@@ -450,8 +482,18 @@ class LoadRecorder:
         """Take the classes of the requests, if they were not known before: a schedule with the same phases."""
         self._schedule = schedule
 
-    def figures(self, *, seconds: float, cpu_share: float, full_seconds: float, cpu_wait_share: float = 0.0) -> Figures:
-        """Return the figures of all recorded requests; see ``LoadSums.figures``. Takes microseconds for each."""
+    def figures(self, **times: float) -> Figures:
+        """Return the figures of all recorded requests; see ``LoadSums.figures_in_steps``. Takes microseconds for each."""
+        steps = self.figures_in_steps(_STEP_COUNT, **times)
+        while True:
+            try:
+                next(steps)
+            except StopIteration as done:
+                figures: Figures = done.value
+                return figures
+
+    def figures_in_steps(self, step: int, **times: float) -> Generator[None, None, Figures]:
+        """Return the figures of all recorded requests; yield after each ``step`` of them, and then now and again."""
         sums = LoadSums(
             self._schedule,
             samples=dict(self._samples),
@@ -460,8 +502,7 @@ class LoadRecorder:
             last_end=self._last_end,
         )
         count = self.ended_count
-        for begin in range(0, count, _STEP_COUNT):
-            sums.add_rows(self._rows, begin, min(count, begin + _STEP_COUNT))
-        return sums.figures(
-            seconds=seconds, cpu_share=cpu_share, cpu_wait_share=cpu_wait_share, full_seconds=full_seconds
-        )
+        for begin in range(0, count, step):
+            sums.add_rows(self._rows, begin, min(count, begin + step))
+            yield
+        return (yield from sums.figures_in_steps(**times))

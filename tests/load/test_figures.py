@@ -68,6 +68,21 @@ def test_recorder_tells_both_durations_and_leaves_the_warm_up_out() -> None:
     assert (1, 0.5) == (figures.sent_count, figures.sent_share)
 
 
+def test_many_requests_of_a_part_are_not_sorted(monkeypatch) -> None:
+    """The quantiles of a phase of many requests have the three digits of a histogram, and its longest is exact."""
+    recorder = LoadRecorder(Schedule(classes={"": [Phase(first=100, last=100, seconds=1)] * 2}))
+    for number in range(200):
+        record(recorder, due=number / 100, phase=number // 100, started=number / 100, ended=number / 50 + 0.0123456)
+    exact = recorder.figures(seconds=2, cpu_share=0, full_seconds=0).phases
+    monkeypatch.setattr("ratelimited_executor.load.recording._SORTED_MAX", 50)
+    counted = recorder.figures(seconds=2, cpu_share=0, full_seconds=0).phases
+
+    assert [each.p50 for each in counted] != [each.p50 for each in exact]
+    for one, other in zip(exact, counted, strict=True):
+        assert pytest.approx((one.p50, one.p99), rel=1e-3) == (other.p50, other.p99)
+    assert [(each.count, each.most) for each in exact] == [(each.count, each.most) for each in counted]
+
+
 def test_request_that_is_sent_after_the_load_does_not_count_as_sent_in_time() -> None:
     """A request that waited for a connection beyond the end of the load is none of those that reach the target rate."""
     recorder = LoadRecorder(Schedule(classes={"": [Phase(first=1, last=1, seconds=2)]}))

@@ -138,8 +138,12 @@ def test_missing_and_stopped_participants_are_told_with_their_part() -> None:
     assert pytest.approx((2 - sent["b"] - sent["c"]) / 4) == whole.unsent_share
     assert (
         "b is missing, last heard of after 42% of its share; c was stopped after 15% of its share. "
-        "36% of the load was never sent, and 11% was sent but is not in these figures"
+        "at most 36% of the load was never sent, and at least 10% was sent but is not in these figures"
     ) == whole.incomplete
+    assert (
+        "b was stopped after 15% of its share. 42% of the load was never sent, and 0% was sent but is not in these figures"
+        == whole_of(["a", "b"], {0: shares[0], 1: shares[2]}, {}, schedule).incomplete
+    )
     assert whole_of(["a", "c"], {0: shares[0], 1: shares[3]}, {}, schedule).incomplete is None
     assert (
         sum(share.count for share in shares.values())
@@ -189,9 +193,9 @@ def test_missing_participant_is_in_the_figures_until_its_last_checkpoint() -> No
         assert pytest.approx((missing.sent_part - missing.known_part) / 2) == whole.absent_share
         assert (
             "b is missing, last heard of after 64% of its share, with figures up to 53%. "
-            "18% of the load was never sent, and 5% was sent but is not in these figures"
+            "at most 19% of the load was never sent, and at least 5% was sent but is not in these figures"
         ) == whole.incomplete
-        assert "64%, figures up to 53%" == missing.sent
+        assert "at least 63%, figures up to 53%" == missing.sent
     together = merge([recorded(0, 2), recorded(1, 2, seconds=6)])
     assert together.response_times.curve() == whole.figures.response_times.curve()
     assert [each.count for each in together.timeline] == [each.count for each in whole.figures.timeline]

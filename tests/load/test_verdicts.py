@@ -219,6 +219,19 @@ def test_comparison_has_rows_of_the_classes_of_both() -> None:
     assert [] == [name for name in rows if name.startswith("gone")]
 
 
+@pytest.mark.parametrize("closed", ["before", "after", "both"])
+def test_comparison_has_nothing_that_a_load_of_users_has_not(closed) -> None:
+    """A closed load has no target rate, and no service time beside the response time, not in its classes either."""
+    figures = figures_of_classes(buy=[0.1] * 100)
+    open_load, of_users = measurement_of(figures), measurement_of(figures, settings={"users": "5"})
+    before = open_load if closed == "after" else of_users
+    names = [change.name for change in compare(before, open_load if closed == "before" else of_users)]
+
+    assert "buy: p99 response time" in names
+    assert [] == [name for name in names if "service time" in name or "target" in name]
+    assert "target rate" in [change.name for change in compare(open_load, open_load)]
+
+
 def test_rate_that_was_not_sent_breaks_a_threshold_of_its_own() -> None:
     """Counted over all classes, and clear whatever the number of requests."""
     reached = figures_of([0.1] * 10)

@@ -15,25 +15,25 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from importlib.metadata import version
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from rich.console import Console
 from rich.text import Text
 
 from ratelimited_executor._core.durations import format_duration
-from ratelimited_executor._core.escapes import int_of_digits, visible
+from ratelimited_executor._core.escapes import visible
 from ratelimited_executor._core.urls import masked
 from ratelimited_executor.cli.bench.contact import ExchangeError
 from ratelimited_executor.cli.bench.inputs import (
     check_extras,
     check_output,
+    read_measurement,
     refuse_http_options,
     templates_of,
     uses_uvloop,
     wires_of,
 )
-from ratelimited_executor.cli.bench.open_load import OpenLoad
+from ratelimited_executor.cli.bench.open_load import FiguresLostError, OpenLoad
 from ratelimited_executor.cli.bench.options import (
     LOAD_SECONDS,
     classes_of,
@@ -44,7 +44,7 @@ from ratelimited_executor.cli.bench.options import (
 )
 from ratelimited_executor.cli.bench.processes import Orders, ShareProcesses
 from ratelimited_executor.cli.bench.rendezvous import Rendezvous
-from ratelimited_executor.cli.bench.search import SearchEndedError, SharedTrials, judged
+from ratelimited_executor.cli.bench.search import SearchEndedError, SharedTrials, judged, search_json
 from ratelimited_executor.cli.bench.senders import function_sender, is_in_threads, kind_of
 from ratelimited_executor.cli.bench.view import (
     comparison_table,
@@ -87,7 +87,7 @@ if TYPE_CHECKING:
     from ratelimited_executor.load.arrivals import Phase
     from ratelimited_executor.load.merging import Whole
     from ratelimited_executor.load.requests import RequestTemplate
-    from ratelimited_executor.load.search import SearchRange, Trial
+    from ratelimited_executor.load.search import SearchRange
 
 __all__ = ["compare_files", "run_bench"]
 
@@ -131,6 +131,8 @@ def run_share(rank: int, pipe: Connection, options: BenchOptions) -> None:
             runner.run(bench.serve(rank, pipe))
     except CommandError as error:
         pipe.send(("refused", str(error)))
+    except asyncio.CancelledError:  # after a second signal: that its figures are missing is noticed
+        pass
 
 
 def compare_files(before_path: str, after_path: str, *, console: Console | None = None) -> ExitStatus:
@@ -145,7 +147,7 @@ def compare_files(before_path: str, after_path: str, *, console: Console | None 
         CommandError: if a file cannot be read, or holds no measurement.
     """
     console = console_of(console)
-    before, after = _read_measurement(before_path), _read_measurement(after_path)
+    before, after = read_measurement(before_path), read_measurement(after_path)
     console.print(comparison_table(before_path, after_path, compare(before, after)))
     for path, measurement in ((before_path, before), (after_path, after)):
         for warning in _warnings(measurement):
@@ -240,6 +242,9 @@ class _Bench:
         """Measure, report, and export the rest."""
         try:
             return await self._run(signals)
+        except FiguresLostError:
+            print_line(self._screen, "Interrupted again: the figures were not summed up yet, and are lost.")
+            raise
         finally:
             await self._end_export()
 
@@ -467,6 +472,8 @@ class _Bench:
         """Send a load, or a trial of a rate; return its figures, and those of each process by rank."""
         async with self._shown(processes.live, label):
             shares, heard = await processes.play(rate)
+        if not shares and self.stop.insisted.is_set():
+            raise FiguresLostError
         if not shares:
             raise CommandError("every process ended before it had figures")
         schedule = self._schedule(self._classes_of(rate), participants=len(processes.names))
@@ -583,41 +590,33 @@ class _Bench:
 
     async def _search(self, where: SearchRange, play: Callable[[int, float], Awaitable[Played | None]]) -> ExitStatus:
         """Search with trials that are played by number and rate; one that returns None was interrupted."""
-        trials: list[Trial] = []
+        every: list[Played] = []
         of_rate: dict[float, Measurement] = {}
-        while not isinstance(rate := decide(trials, where), Found):
+        while not isinstance(rate := decide(trials := [each.trial for each in every], where), Found):
             played = None
             try:
                 played = await play(len(trials), rate)
             except SearchEndedError as error:
                 if not self.stop.is_ordered:
-                    self._report_search(ended_early(trials, str(error)), trials, of_rate)
+                    self._report_search(ended_early(trials, str(error)), every, of_rate)
                     return ExitStatus.FAILED
             if played is None:
                 if trials:
-                    self._report_search(ended_early(trials, "it was interrupted"), trials, of_rate)
+                    self._report_search(ended_early(trials, "it was interrupted"), every, of_rate)
                 else:
                     self._console.print("Interrupted before the end of the first trial.", highlight=False)
                 return ExitStatus.INTERRUPTED
-            trials.append(played.trial)
+            every.append(played)
             if played.trial.has_held or rate not in of_rate:  # for a rate that held, report a trial that held
                 of_rate[rate] = played.measurement
             self._console.print(trial_text(played.trial, played.broken), soft_wrap=True)
-        self._report_search(rate, trials, of_rate)
+        self._report_search(rate, every, of_rate)
         return ExitStatus.FAILED if rate.held is None else ExitStatus.DONE
 
-    def _report_search(self, found: Found, trials: Sequence[Trial], of_rate: Mapping[float, Measurement]) -> None:
-        search = {
-            "held": found.held,
-            "failed": found.failed,
-            "is_sure": found.is_sure,
-            "above": found.above,
-            "below": found.below,
-            "trials": [{"rate": trial.rate, "held": trial.has_held, "clear": trial.is_clear} for trial in trials],
-        }
-        if trials:
-            shown = of_rate[trials[-1].rate if found.held is None else found.held]
-            self._report(replace(shown, search=search), found_text(found))
+    def _report_search(self, found: Found, played: Sequence[Played], of_rate: Mapping[float, Measurement]) -> None:
+        if played:
+            shown = of_rate[played[-1].trial.rate if found.held is None else found.held]
+            self._report(replace(shown, search=search_json(found, played)), found_text(found))
         else:
             self._console.print(found_text(found), soft_wrap=True)
 
@@ -630,19 +629,6 @@ def _warnings(measurement: Measurement) -> list[Text]:
     """Return the warnings about the validity of the figures."""
     texts = (incomplete_text(measurement), tool_limit_text(measurement.figures))
     return [text for text in texts if text is not None]
-
-
-def _read_measurement(path: str) -> Measurement:
-    try:
-        return Measurement.from_json(json.loads(Path(path).read_text(encoding="utf-8"), parse_int=int_of_digits))
-    except ImportError as error:
-        raise CommandError(f"bench: {error}") from error
-    except OSError as error:
-        raise CommandError(f"{path} cannot be read: {error.strerror or error}") from error
-    except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
-        raise CommandError(f"{path} is not a file written by bench --json: {error}") from error
-    except ValueError as error:
-        raise CommandError(f"{path}: {error}") from error
 
 
 def _load_function(target: str) -> Any:

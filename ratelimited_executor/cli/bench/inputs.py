@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import errno
+import json
+import os
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
+from ratelimited_executor._core.escapes import int_of_digits
 from ratelimited_executor.cli.bench.wire import wire_of
 from ratelimited_executor.cli.exits import CommandError
+from ratelimited_executor.load.figures import Measurement
 from ratelimited_executor.load.requests import (
     RequestTemplate,
     check_body,
@@ -28,7 +33,15 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-__all__ = ["check_extras", "check_output", "refuse_http_options", "templates_of", "uses_uvloop", "wires_of"]
+__all__ = [
+    "check_extras",
+    "check_output",
+    "read_measurement",
+    "refuse_http_options",
+    "templates_of",
+    "uses_uvloop",
+    "wires_of",
+]
 
 
 def templates_of(options: BenchOptions) -> list[list[RequestTemplate]]:
@@ -134,14 +147,40 @@ def uses_uvloop(options: BenchOptions) -> bool:
 
 
 def check_output(name: str, path: Path | None) -> None:
-    """Check that the file of an option can be written.
+    """Check that the file of an option can be written; one that does not exist is made and removed.
 
     Raises:
         CommandError: if it cannot be written.
     """
     if path is None:
         return
-    if path.is_dir():
-        raise CommandError(f"{name} must be a file, {path} is a directory")
-    if not path.parent.is_dir():
-        raise CommandError(f"{name}: the directory {path.parent} does not exist")
+    try:
+        if path.is_dir():
+            raise CommandError(f"{name} must be a file, {path} is a directory")
+        if not path.parent.is_dir():
+            raise CommandError(f"{name}: the directory {path.parent} does not exist")
+        if not path.exists() and not path.is_symlink():
+            path.touch(exist_ok=False)
+            path.unlink()
+        elif path.exists() and not os.access(path, os.W_OK):  # a pipe is not opened, as that waits for its reader
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+    except OSError as error:
+        raise CommandError(f"{name}: {path} cannot be written: {_reason(error)}") from error
+
+
+def read_measurement(path: str) -> Measurement:
+    """Return what a file holds that --json has written.
+
+    Raises:
+        CommandError: if it cannot be read, or holds something else.
+    """
+    try:
+        return Measurement.from_json(json.loads(Path(path).read_text(encoding="utf-8"), parse_int=int_of_digits))
+    except ImportError as error:
+        raise CommandError(f"bench: {error}") from error
+    except OSError as error:
+        raise CommandError(f"{path} cannot be read: {error.strerror or error}") from error
+    except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
+        raise CommandError(f"{path} is not a file written by bench --json: {error}") from error
+    except ValueError as error:
+        raise CommandError(f"{path}: {error}") from error

@@ -5,16 +5,18 @@ accumulate. A rate-limited executor would not do: it paces starts *by earlier st
 descriptor where the system has one: it is set to the next due time, and what is due when it fires is started. So a request
 costs two turns of the event loop, one for its start and one for its response.
 
-A request that is due while as many as there are connections are in flight waits here, first come, first served. That
-wait is part of its response time, but not of its service time. Nor is it lateness of the tool, except for the time before
-all connections were in use: a request that was due before then would have had one.
+A request that is due while as many as there are connections are in flight waits, first come, first served. That wait is
+part of its response time, but not of its service time. Nor is it lateness of the tool, except for the time before all
+connections were in use: a request that was due before then would have had one. What waits takes no memory: it is computed
+once it has a connection, or at the end of the load.
+
+No turn of the event loop does more than some milliseconds of work, however many requests are due: so a signal is noticed.
 """
 
 from __future__ import annotations
 
 import asyncio
 import gc
-from collections import deque
 from contextvars import copy_context
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol
@@ -33,16 +35,24 @@ if TYPE_CHECKING:
     from ratelimited_executor.load.figures import Figures
     from ratelimited_executor.load.recording import LoadSums, Recent
 
-__all__ = ["InFlight", "Live", "OpenLoad", "RequestSender", "in_steps"]
+__all__ = ["FiguresLostError", "InFlight", "Live", "OpenLoad", "RequestSender", "in_steps"]
 
 # From the call of ``play`` to the beginning of the load: what the set-up has left to the loop is done by then.
 _LEAD_SECONDS: Final = 0.25
 # Requests that start in one turn of the loop if they are late: it takes half a millisecond, and then responses are read.
 _TOGETHER_MAX: Final = 50
+# Requests that are recorded or summed up in one turn of the loop after the load: it takes a millisecond or two.
+_RECKONED_TOGETHER: Final = 500
+# From a second signal until the figures are given up, if they have not been summed up by then.
+_HURRY_SECONDS: Final = 1.0
 # A timer may fire early by the resolution of the loop's clock, and then there would be no second wake-up.
 _TIMER_SECONDS: Final = 0.002
 # Between two steps of a checkpoint, each of which takes a third of a millisecond: the loop is free for most of the time.
 _STEP_SECONDS: Final = 0.005
+
+
+class FiguresLostError(asyncio.CancelledError):
+    """A second signal has ended a load before its figures were summed up."""
 
 
 class InFlight:
@@ -140,8 +150,7 @@ class OpenLoad:
         self._begin = 0.0
         self._meter = CpuMeter()
         self._arrivals = schedule.arrivals()
-        self._next = next(self._arrivals, None)  # not due yet, or not started yet
-        self._waiting: deque[tuple[Arrival, float]] = deque()  # due, and waiting for a connection; with our lateness
+        self._next = next(self._arrivals, None)  # not due yet, or not started yet, as those after it
         self._waker: Waker
         self._in_flight = 0
         self._full_since = 0.0
@@ -155,6 +164,9 @@ class OpenLoad:
         Args:
             stop: ends the load early; a second signal ends it at once.
             begin: the beginning of the load, on the clock; by default at once.
+
+        Raises:
+            FiguresLostError: if a second signal has come, and summing up takes more than a second from then on.
         """
         loop = asyncio.get_running_loop()
         gc.collect()
@@ -169,14 +181,16 @@ class OpenLoad:
         self._from_clock = clock.monotonic() - self._clock()
         try:
             self._set_waker()
-            seconds = await self._wait(ordered)
+            seconds = await self._wait(ordered, stop)
             times = self._times()
         finally:
             self._waker.close()
             for task in (ordered, insisted):
                 task.cancel()
             gc.unfreeze()
-        return self.recorder.figures(seconds=seconds, **times)
+        steps = self.recorder.figures_in_steps(_RECKONED_TOGETHER, seconds=seconds, **times)
+        figures: Figures = await self._in_turns(steps, stop)
+        return figures
 
     async def checkpoint(self) -> dict[str, Any] | None:
         """Return figures of the requests that have ended since the last call, for merging, as values for JSON.
@@ -218,7 +232,7 @@ class OpenLoad:
             total=self._total,
             rate=rate,
             in_flight=self._in_flight,
-            waiting=len(self._waiting),
+            waiting=self._waiting_count(now),
             ended=self.recorder.ended_count,
             errors=self.recorder.error_count,
             recent=self.recorder.recent(),
@@ -235,23 +249,37 @@ class OpenLoad:
             self._waker.set(due + self._from_clock, self._clock() + self._from_clock)
 
     def _start_due(self) -> None:
-        """Start the requests that are due, or let them wait for a connection."""
-        arrival, at = self._next, self._clock()
+        """Start the requests that are due, as long as there are connections for them."""
+        at = self._clock()
         for _ in range(_TOGETHER_MAX):
-            if arrival is None or self._begin + arrival.due > at:
+            if self._in_flight == self._connections and self._is_due(at):
+                return  # ``ended`` starts it
+            if not self._is_due(at):
                 break
+            self._in_flight += 1
             if self._in_flight == self._connections:
-                self._waiting.append((arrival, max(0.0, self._full_since - arrival.due)))
-            else:
-                now = at - self._begin
-                self._in_flight += 1
-                if self._in_flight == self._connections:
-                    self._full_since = now
-                self._send(arrival, now, max(0.0, now - arrival.due))
-                at = self._clock()
-            arrival = next(self._arrivals, None)
-        self._next = arrival
+                self._full_since = at - self._begin
+            self._start_next(at)
+            at = self._clock()
         self._set_waker()
+
+    def _is_due(self, at: float) -> bool:
+        """Return True if the next request is due at a time of the clock."""
+        return self._next is not None and self._begin + self._next.due <= at
+
+    def _waiting_count(self, now: float) -> int:
+        """Return how many requests wait for a connection, by the rate: of Poisson arrivals, about as many."""
+        if self._next is None or self._in_flight < self._connections or self._next.due > now:
+            return 0
+        return 1 + int(self._schedule.expected_until(now) - self._schedule.expected_until(self._next.due))
+
+    def _start_next(self, at: float) -> None:
+        """Send the next request, which is due and has a connection."""
+        arrival, now = self._next, at - self._begin
+        assert arrival is not None
+        self._next = next(self._arrivals, None)
+        end = min(now, self._full_since) if self._in_flight == self._connections else now
+        self._send(arrival, now, max(0.0, end - arrival.due))
 
     def _send(self, arrival: Arrival, now: float, lateness: float) -> None:
         request = InFlight(self, arrival, now, lateness)
@@ -263,19 +291,21 @@ class OpenLoad:
 
     def ended(self, request: InFlight, outcome: LoadOutcome) -> None:
         """Record the outcome of a request, and send the next one that waits for a connection."""
-        now = self.now()
+        at = self._clock()
+        now = at - self._begin
         self.recorder.add(request.arrival, request.started, now, outcome, request.lateness)
-        if self._waiting:
-            arrival, lateness = self._waiting.popleft()
-            self._send(arrival, now, lateness)
-            return
         if self._in_flight == self._connections:
+            if self._is_due(at):
+                self._start_next(at)
+                if not self._is_due(at):
+                    self._set_waker()
+                return
             self._full_seconds += max(0.0, now - max(self._full_since, self._warm_up))
         self._in_flight -= 1
         if not self._in_flight and (self._next is None or self._is_over):
             self._change.set()
 
-    async def _wait(self, ordered: asyncio.Task[Any]) -> float:
+    async def _wait(self, ordered: asyncio.Task[Any], stop: Stop) -> float:
         """Wait until all have ended; return the time over which measured requests were due."""
         deadline = self._total + self._drain
         over = asyncio.get_running_loop().call_later(max(0.0, deadline - self.now()) + _TIMER_SECONDS, self._change.set)
@@ -285,22 +315,37 @@ class OpenLoad:
         over.cancel()
         now = self.now()
         end = min(self._total, now) if ordered.done() else self._total
-        self._end_starts(now)
+        await self._in_turns(self._end_starts(now), stop)
         while self._in_flight:
             self._change.clear()
             await self._change.wait()
         return max(0.0, end - self._warm_up)
 
-    def _end_starts(self, now: float) -> None:
-        """Start no more requests; those that were due and have not started are errors."""
+    def _end_starts(self, now: float) -> Generator[None, None, None]:
+        """Start no more requests; those that were due and have not started are errors. Yield between short steps."""
         self._is_over = True
-        while self._next is not None and self._next.due <= now:
-            self._waiting.append((self._next, 0.0))
-            self._next = next(self._arrivals, None)
-        self._next = None
-        for arrival, _ in self._waiting:
-            self.recorder.add(arrival, None, now, LoadOutcome(NOT_STARTED))
-        self._waiting.clear()
+        arrival, self._next = self._next, None
+        outcome, number = LoadOutcome(NOT_STARTED), 0
+        while arrival is not None and arrival.due <= now:
+            self.recorder.add(arrival, None, now, outcome)
+            arrival = next(self._arrivals, None)
+            number += 1
+            if number % _RECKONED_TOGETHER == 0:
+                yield
+
+    async def _in_turns(self, steps: Generator[None, None, Any], stop: Stop) -> Any:
+        """Return the value of a generator, with a turn of the loop after each step, in which signals are noticed."""
+        hurried_at = None
+        while True:
+            try:
+                next(steps)
+            except StopIteration as done:
+                return done.value
+            await asyncio.sleep(0)
+            if stop.insisted.is_set():
+                hurried_at = self._clock() if hurried_at is None else hurried_at
+                if self._clock() - hurried_at > _HURRY_SECONDS:
+                    raise FiguresLostError
 
 
 async def in_steps(steps: Generator[None, None, Any]) -> Any:

@@ -11,7 +11,7 @@ from ratelimited_executor import Rate
 from ratelimited_executor._core.durations import format_duration, parse_duration
 from ratelimited_executor._core.escapes import shown
 from ratelimited_executor.cli.exits import CommandError
-from ratelimited_executor.load.arrivals import Phase, rate_text, staircase
+from ratelimited_executor.load.arrivals import Phase, Schedule, rate_text, staircase
 from ratelimited_executor.load.search import SearchRange
 from ratelimited_executor.load.verdicts import Thresholds, percent_text
 
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 __all__ = [
     "CLASSES_MAX",
     "LOAD_SECONDS",
+    "RATE_MAX",
+    "REQUESTS_MAX",
     "BenchOptions",
     "classes_of",
     "read_durations",
@@ -42,6 +44,11 @@ _STEP_SECONDS: Final = 10.0  # of a step and of a trial, unless --every says oth
 _SEARCH_FACTOR: Final = 1024.0
 _CLASS_NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9_.-]*")
 CLASSES_MAX: Final = 100  # the histograms of a class take half a megabyte
+# A second, of one process: it sends a fifth of this to a URL, and calls a function that does nothing half as often. It also
+# bounds what has to be summed up for each second of a load that nothing could send.
+RATE_MAX: Final = 100_000
+# Of one process: they take 3 GB in memory.
+REQUESTS_MAX: Final = 100_000_000
 _UNNAMED: Final = "several rates are those of classes, and each needs a name: --rate ordinary=400 --rate urgent=20"
 _UNNAMED_THRESHOLDS: Final = (
     "one threshold is for all, and any other needs the name of a class in front, such as urgent= for --rate urgent=20"
@@ -116,7 +123,10 @@ def classes_of(options: BenchOptions) -> dict[str, list[Phase]]:
     if options.step is not None and len(rates) > 1:
         raise CommandError("--step is for one --rate: leave it out; the range of a class is a ramp")
     _check_thresholds(options)
-    return {name: _phases_of(options, first, last) for name, (first, last) in rates.items()}
+    _check_rate(options, max(_total(rates)))
+    classes = {name: _phases_of(options, first, last) for name, (first, last) in rates.items()}
+    _check_count(options, sum(phase.expected for phase in Schedule(classes=classes).phases if phase.is_measured))
+    return classes
 
 
 def _phases_of(options: BenchOptions, first: float, last: float) -> list[Phase]:
@@ -155,8 +165,12 @@ def search_range_of(options: BenchOptions) -> SearchRange:
     rates = _rates(options)
     _check_thresholds(options)
     first, last = _total(rates)
+    seconds = options.every or _STEP_SECONDS
+    _check_rate(options, max(first, last))
+    _check_count(options, max(first, last) * seconds)
     if first == last:
-        return SearchRange(first=first, low=first / _SEARCH_FACTOR, high=first * _SEARCH_FACTOR)
+        most = _sharing(options) * min(RATE_MAX, REQUESTS_MAX / seconds)
+        return SearchRange(first=first, low=first / _SEARCH_FACTOR, high=min(most, first * _SEARCH_FACTOR))
     if len(rates) > 1:
         raise CommandError("--find-max keeps the proportion of the classes: give each one rate, and no range")
     return SearchRange(first=min(first, last), low=min(first, last), high=max(first, last))
@@ -282,6 +296,31 @@ def _check_sharing(options: BenchOptions) -> None:
         )
     if options.peers is not None and options.expect is None:
         raise CommandError("--peers needs --expect: how many participants share the load")
+
+
+def _sharing(options: BenchOptions) -> int:
+    """Return how many processes share the load."""
+    return options.expect or options.processes
+
+
+def _check_rate(options: BenchOptions, rate: float) -> None:
+    """Refuse a rate that nothing can send."""
+    most = _sharing(options) * RATE_MAX
+    if rate > most:
+        raise CommandError(
+            f"--rate: {rate:,g}/s cannot be sent, as one process sends far less than {RATE_MAX:,}/s: give at most {most:,}/s, "
+            "or share the load by --processes or --peers"
+        )
+
+
+def _check_count(options: BenchOptions, count: float) -> None:
+    """Refuse more requests than the memory holds."""
+    most = _sharing(options) * REQUESTS_MAX
+    if count > most:
+        raise CommandError(
+            f"{count:,.0f} requests are too many, at most {most:,}, as each takes 31 bytes in memory: make the load shorter, "
+            "lower --rate, or share the load by --peers"
+        )
 
 
 def _rates(options: BenchOptions) -> dict[str, tuple[float, float]]:

@@ -41,6 +41,10 @@ _CURVE_TICKS: Final = (
     (1e4, "99.99 %"),
     (1e5, "99.999 %"),
 )
+# Values of tables of names and values, and the reasons of trials, may take several lines.
+_STYLE: Final = """<style>
+table.numbers:not(:has(thead)) :is(td, tbody th), [aria-labelledby=trials-title] table.numbers td:last-child { white-space: normal; }
+</style>"""
 _MILLISECONDS: Final = 1e3
 # Of a line, and of one among many: a page of three plots stays below 300 kB.
 _POINTS_MAX: Final = 400
@@ -64,6 +68,7 @@ def render(measurement: Measurement, outcome: Sequence[str] = ()) -> str:
     ]
     body = [
         DRAWING_STYLE,
+        _STYLE,
         f"<h1>{escape(title)}</h1>",
         f'<p class="lead">{escape(settings)}; begun {escape(measurement.begun)}, version {escape(measurement.version)}</p>',
         "" if limit is None else alert("The load generator was the bottleneck:", f"{limit}."),
@@ -73,23 +78,22 @@ def render(measurement: Measurement, outcome: Sequence[str] = ()) -> str:
         *tables[2:],
         section("trials", "Trials", _trials_table(measurement.search)) if measurement.search else "",
         section("time", "Response times over time", _time_plot(figures)),
-        section("curve", "Durations by percentile", _curve_plot(figures)),
-        section("rate", "Requests over time", _rate_plot(figures)),
+        section("curve", "Durations by percentile", _curve_plot(figures, is_open=measurement.is_open)),
+        section("rate", "Requests over time", _rate_plot(figures, is_open=measurement.is_open)),
         DRAWING_SCRIPT,
     ]
     return document(title, body=body, has_plots=False)
 
 
 def _trials_table(search: dict[str, Any]) -> str:
-    rows = [
-        [
-            f"{trial['rate']:g}/s",
-            "held" if trial["held"] else "not held",
-            "clearly" if trial["clear"] else "not clearly",
-        ]
-        for trial in search["trials"]
-    ]
-    return table(["rate", "outcome", ""], rows)
+    rows = []
+    for trial in search["trials"]:
+        limit, reasons = trial["tool_limit"], list(trial["broken"])
+        if limit is not None:
+            reasons.append(f"it does not count, as the load generator was the bottleneck: {limit}")
+        sure = "does not count" if limit is not None else "clearly" if trial["clear"] else "not clearly"
+        rows.append([f"{trial['rate']:g}/s", "held" if trial["held"] else "not held", sure, "; ".join(reasons)])
+    return table(["rate", "outcome", "", "reasons"], rows)
 
 
 # Plots.
@@ -105,14 +109,14 @@ def _time_plot(figures: Figures) -> str:
     return drawing(positions, lines, x=_seconds_scale(figures), y=_ms_scale(lines), text_of=_text_of_ms)
 
 
-def _rate_plot(figures: Figures) -> str:
+def _rate_plot(figures: Figures, *, is_open: bool) -> str:
     positions, together = _spans_of(figures.timeline)
 
     def a_second(count_of: Callable[[SecondFigures], int]) -> list[float]:
         return [sum(map(count_of, some)) / len(some) for some in together]
 
     lines = [
-        Line(name="due", colour=_BLUE, values=a_second(lambda each: each.count)),
+        Line(name="due" if is_open else "sent", colour=_BLUE, values=a_second(lambda each: each.count)),
         Line(name="failed", colour=_ORANGE, values=a_second(lambda each: each.error_count)),
     ]
     y = linear_scale("requests a second", max((value for line in lines for value in line.values), default=1.0))
@@ -131,14 +135,14 @@ def _seconds_scale(figures: Figures) -> Scale:
     return linear_scale("second of the load", max((each.second for each in figures.timeline), default=1))
 
 
-def _curve_plot(figures: Figures) -> str:
+def _curve_plot(figures: Figures, *, is_open: bool) -> str:
     """Return the durations over 1 / (1 - share), which gives each further nine of a percentile the same width."""
     end = 2.0 * max(10, figures.response_times.count)  # the longest would be at infinity
     count = max(_POINTS_LEAST, _POINTS_MAX // (1 + len(figures.classes)))
     shares = [1 - end ** (-number / count) for number in range(count + 1)]
     populations = [
         ("response time", _RED, figures.response_times),
-        ("service time", _BLUE, figures.service_times),
+        *([("service time", _BLUE, figures.service_times)] if is_open else []),
         *(
             (f"{each.name}, response time", colour, each.response_times)
             for each, colour in zip(figures.classes, cycle(_CLASS_COLOURS))  # the colours repeat

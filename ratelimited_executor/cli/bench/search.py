@@ -30,9 +30,10 @@ if TYPE_CHECKING:
     from ratelimited_executor.cli.stopping import Stop
     from ratelimited_executor.load.arrivals import Schedule
     from ratelimited_executor.load.figures import Figures
+    from ratelimited_executor.load.search import Found
     from ratelimited_executor.load.verdicts import Thresholds
 
-__all__ = ["Played", "SearchEndedError", "SharedTrials", "judged"]
+__all__ = ["Played", "SearchEndedError", "SharedTrials", "judged", "search_json"]
 
 
 class SearchEndedError(Exception):
@@ -102,6 +103,27 @@ def judged(
         tool_limit=None if verdict.is_kept else limit,
     )
     return Played(trial=trial, broken=verdict.broken, measurement=measurement)
+
+
+def search_json(found: Found, played: Sequence[Played]) -> dict[str, Any]:
+    """Return the result and the trials of a search as values for JSON."""
+    return {
+        "held": found.held,
+        "failed": found.failed,
+        "is_sure": found.is_sure,
+        "above": found.above,
+        "below": found.below,
+        "trials": [
+            {
+                "rate": each.trial.rate,
+                "held": each.trial.has_held,
+                "clear": each.trial.is_clear,
+                "broken": list(each.broken),
+                "tool_limit": each.trial.tool_limit,
+            }
+            for each in played
+        ],
+    }
 
 
 class SharedTrials:

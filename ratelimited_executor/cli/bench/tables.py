@@ -32,7 +32,7 @@ class TextTable(NamedTuple):
 def tables_of(measurement: Measurement) -> list[TextTable]:
     """Return the tables of a measurement: durations, other figures, and phases, classes and participants if several."""
     figures = measurement.figures
-    is_open = "users" not in measurement.settings  # else there is no rate to be kept
+    is_open = measurement.is_open
     tables = [_durations(figures, is_open=is_open), _requests(figures, is_open=is_open)]
     if len(figures.phases) > 1:
         tables.append(_phases(figures))

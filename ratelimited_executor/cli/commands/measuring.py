@@ -101,7 +101,7 @@ class _TargetOrCommand(click.Group):
 @click.option(
     "--requests",
     metavar="FILE",
-    help="Send the requests of a file in turn: JSON Lines of method, url, headers, body, class.",
+    help="Send the requests of a file in turn: JSON Lines of method, url, headers, body, class, weight.",
 )
 @click.option(
     "--connections", type=click.IntRange(1, 100_000), metavar="N",

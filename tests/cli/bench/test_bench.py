@@ -13,13 +13,16 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
 
-from ratelimited_executor.cli.bench.options import BenchOptions, settings_of
+from ratelimited_executor.cli.bench.inputs import check_output
+from ratelimited_executor.cli.bench.options import BenchOptions, search_range_of, settings_of
 from ratelimited_executor.cli.commands import cli
+from ratelimited_executor.cli.exits import CommandError
 from tests.cli.bench.service import Service, served
 from tests.cli.refusals import assert_refused
 from tests.load.models import figures_of, measurement_of
@@ -424,6 +427,13 @@ def test_settings_have_the_thresholds_in_force(errors, text) -> None:
     assert text == settings_of(options, connections=1, requests=None)["errors at most"]
 
 
+@pytest.mark.parametrize(("more", "high"), [({}, 100_000), ({"processes": 3}, 300_000), ({"every": 2000.0}, 50_000)])
+def test_search_tries_no_rate_that_nothing_can_send(more, high) -> None:
+    """A search from one rate on ends where a load would be refused."""
+    options = BenchOptions(target="x", rates={"": (1_000, 1_000)}, find_max=True, p99={"": 1.0}, **more)
+    assert high == search_range_of(options).high
+
+
 @real_time
 def test_search_finds_where_a_function_begins_to_fail(place) -> None:
     """For a function that allows about 60 calls a second, the highest rate held is near that."""
@@ -447,6 +457,7 @@ def test_search_finds_where_a_function_begins_to_fail(place) -> None:
     assert "The highest rate held is" in result.stdout or "the load generator was the bottleneck" in result.stdout
     assert search["held"] is None or 20 <= search["held"] <= 80
     assert len(search["trials"]) >= 1
+    assert all(trial["held"] or trial["broken"] for trial in search["trials"])
     assert {} == figures["errors"] or search["held"] is None
 
 
@@ -636,6 +647,18 @@ def test_target_between_colons_is_no_emoji(place) -> None:
         (["ftp://x/", "--rate", "1"], ["TARGET: ", "must look like http://"]),
         (["http://x/", "--rate", "0"], ["must be > 0"]),
         (["http://x/", "--rate", "inf/s"], ["must be > 0 and finite"]),
+        (
+            ["http://x/", "--rate", "1e9", "--for", "1s"],
+            ["--rate: 1e+09/s cannot be sent", "at most 100,000/s", "--peers"],
+        ),
+        (["http://x/", "--rate", "a=60000", "--rate", "b=1..60000"], ["--rate: 120,000/s", "at most 100,000/s"]),
+        (["http://x/", "--rate", "250000", "--processes", "2"], ["--rate: 250,000/s", "at most 200,000/s"]),
+        (["http://x/", "--rate", "1..1e6", "--find-max", "--p99", "1s"], ["--rate: 1e+06/s", "at most 100,000/s"]),
+        (["http://x/", "--rate", "90000", "--for", "1h"], ["324,000,000 requests are too many", "at most 100,000,000"]),
+        (
+            ["http://x/", "--rate", "9e4", "--find-max", "--p99", "1s", "--every", "1h"],
+            ["324,000,000 requests are too many", "make the load shorter"],
+        ),
         (["http://x/", "--rate", "1..2..3"], ["100..1000"]),
         (["http://x/", "--rate", "fast"], ["a rate looks like 500"]),
         (["http://x/", "--rate", "1", "--rate", "2"], ["each needs a name", "urgent=20"]),
@@ -678,6 +701,7 @@ def test_target_between_colons_is_no_emoji(place) -> None:
         (["http://x/", "--rate", "1", "--requests", "missing"], ["--requests missing: No such file or directory\n"]),
         (["http://x/", "--rate", "1", "--json", "no/where.json"], ["--json", "does not exist"]),
         (["http://x/", "--rate", "1", "--html", "."], ["--html must be a file"]),
+        (["http://x/", "--rate", "1", "--csv", "x" * 300], ["--csv: ", "cannot be written: File name too long"]),
         (["json:dumps", "--rate", "1", "--method", "PUT"], ["--method is for URLs"]),
         (["json:nothing", "--rate", "1"], ["nothing"]),
         (["compare", "a.json"], ["bench compare --help", "Missing argument 'AFTER'"]),
@@ -690,6 +714,24 @@ def test_target_between_colons_is_no_emoji(place) -> None:
 def test_bad_usage_is_refused_before_anything_is_sent(place, arguments, words) -> None:
     """Bad usage has exit status 2, and its message names the option and the remedy."""
     assert_refused(bench(*arguments), *words)
+
+
+def test_file_is_tried_before_the_load_and_left_as_it_was(tmp_path) -> None:
+    """A file that is there keeps its contents, no other is left behind, and one that cannot be made is refused."""
+    there, absent = tmp_path / "there.json", tmp_path / "absent.json"
+    there.write_text("before")
+    for path in (there, absent):
+        check_output("--json", path)
+
+    assert "before" == there.read_text()
+    assert [there] == [*tmp_path.iterdir()]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the directory is one of Linux")
+def test_directory_in_which_nothing_can_be_written_is_refused() -> None:
+    """Root may write everywhere but there."""
+    with pytest.raises(CommandError, match="--json: /proc/x.json cannot be written"):
+        check_output("--json", Path("/proc/x.json"))
 
 
 def test_file_that_is_no_measurement_is_refused(place) -> None:

@@ -55,6 +55,29 @@ def test_script_has_the_value_of_each_point_and_no_end_of_itself() -> None:
     assert 1 == found.count("</script>")
 
 
+def test_page_of_users_has_no_service_time_and_nothing_that_was_due() -> None:
+    """Users who wait for their answers send at no rate."""
+    figures = figures_of([0.1] * 50)
+    opened, closed = (render(measurement_of(figures, settings=each)) for each in ({"rate": "10/s"}, {"users": "5"}))
+
+    assert "service time" in opened and "</i>due</li>" in opened
+    assert "service time" not in closed and "</i>due</li>" not in closed and "</i>sent</li>" in closed
+
+
+def test_page_of_a_search_has_the_reason_of_each_trial() -> None:
+    """Which thresholds were not kept, and why a trial does not count."""
+    held = {"rate": 100.0, "held": True, "clear": False, "broken": [], "tool_limit": None}
+    failed = {"rate": 200.0, "held": False, "clear": True, "broken": ["p99 2.22 s is above 200 ms", "errors"]}
+    trials = [held, failed | {"tool_limit": None}, failed | {"tool_limit": "it was late"}]
+    page = render(measurement_of(figures_of([0.1]), search={"trials": trials}))
+    rows = [re.findall("<td[^>]*>(.*?)</td>", row) for row in re.findall(r"<tr><th[^>]*>[12]00/s.*?</tr>", page)]
+
+    assert ["held", "not clearly", ""] == rows[0]
+    assert ["not held", "clearly", "p99 2.22 s is above 200 ms; errors"] == rows[1]
+    assert "does not count" == rows[2][1]
+    assert rows[2][2].endswith("; errors; it does not count, as the load generator was the bottleneck: it was late")
+
+
 def test_page_stays_small_however_long_the_load_and_however_many_classes() -> None:
     """An hour of seconds, and a hundred classes, make a page below 300 kB."""
     hour = render(measurement_of(figures_of([0.1 + number % 97 / 50 for number in range(36_000)])))

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import random
+from functools import partial
+from itertools import pairwise
 
 import pytest
 
-from ratelimited_executor.cli.bench.open_load import OpenLoad
+from ratelimited_executor.cli.bench.open_load import FiguresLostError, OpenLoad
 from ratelimited_executor.cli.bench.senders import CoroutineSender, kind_of
 from ratelimited_executor.cli.stopping import Stop, StopReason
 from ratelimited_executor.load.arrivals import Arrival, Phase, Schedule
@@ -189,6 +191,43 @@ async def test_second_signal_gives_up_what_is_under_way(virtual_loop) -> None:
 
     assert {"timeout": figures.count} == figures.errors
     assert virtual_loop.time() - begin < 2
+
+
+async def test_turns_of_the_loop_are_short_however_much_is_due(virtual_loop) -> None:
+    """Of half a million requests that no connection was there for, none is held, and a turn records a few hundred."""
+    played = load(Service(takes=1000), constant(50_000, 60), connections=1, timeout=1)
+    stop, recorded = Stop(), []
+    virtual_loop.call_later(10.25, stop.order, StopReason.SIGNAL)
+
+    def note() -> None:
+        recorded.append(played.live().ended)
+        if recorded[-1] < 500_000:
+            virtual_loop.call_soon(note)
+
+    virtual_loop.call_later(10.25, note)
+    figures = await played.play(stop)
+
+    assert pytest.approx(500_000, abs=2) == figures.count
+    assert max(after - before for before, after in pairwise(recorded)) <= 501
+
+
+async def test_second_signal_ends_the_summing_up(virtual_loop, virtual_clock) -> None:
+    """A second after the second signal the figures are given up, if they are not there."""
+    played = load(Service(takes=1000), constant(50_000, 60), connections=1, timeout=1)
+    stop = Stop()
+    virtual_loop.call_later(3.25, stop.on_signal)
+
+    def dawdle(left: int) -> None:
+        virtual_clock.block(0.6)
+        if left:
+            virtual_loop.call_soon(dawdle, left - 1)
+
+    for act in (stop.on_signal, partial(dawdle, 20)):
+        virtual_loop.call_later(3.25, act)
+    with pytest.raises(FiguresLostError):
+        await played.play(stop)
+
+    assert played.live().ended < 20_000
 
 
 async def test_live_figures_follow_the_load(virtual_loop) -> None:
