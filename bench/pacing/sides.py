@@ -183,7 +183,7 @@ class _Grid:
                 came_up = -(-permit * NS // self.rate) - self.offset_ns
             if came_up >= begin:
                 late.append(at - came_up)
-                lapsed += permit - last - 1 if len(late) > 1 else 0
+                lapsed = max(0, lapsed + permit - last - 1) if len(late) > 1 else 0
             last = permit
         return late, lapsed
 
