@@ -8,20 +8,15 @@ from __future__ import annotations
 
 import json
 import math
-import os
-import re
 import signal
 import socket
 import struct
-import subprocess
-import sys
 import threading
 import time
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
@@ -31,6 +26,7 @@ import pytest
 from ratelimited_executor.peers.redis.ticket_script import ticket_keys_of
 
 from ..helpers import until
+from ..serving import Serving, serving
 from .app import GROUP, MESSAGE, NAME, VARIABLE
 from .servers import RedisServer
 
@@ -89,13 +85,8 @@ class Counted:
                 self.starts.append((when, pid))
 
 
-@dataclass
-class Service:
-    """The running service: its parent process, its URL and its log."""
-
-    process: subprocess.Popen[bytes]
-    url: str
-    log: Path
+class Service(Serving):
+    """The running service, of several workers."""
 
     def ask(self, seconds: float = START_SECONDS) -> dict[int, dict[str, Any]]:
         """Ask until each worker has answered, with all workers in the plan; return the answers by process id."""
@@ -114,24 +105,10 @@ class Service:
 @contextmanager
 def service(log: Path, settings: dict[str, Any]) -> Iterator[Service]:
     """Start uvicorn as a user would, on a free port that it logs, and end all of its processes afterwards."""
-    command = [sys.executable, "-m", "uvicorn", "tests.peers.app:app", "--port", "0", "--workers", str(WORKERS)]
-    environment = {**os.environ, VARIABLE: json.dumps(settings), "PYTHONDONTWRITEBYTECODE": "1", "NO_COLOR": "1"}
-    with log.open("wb") as sink:
-        process = subprocess.Popen(
-            command, cwd=ROOT, env=environment, stdout=sink, stderr=sink, stdin=subprocess.DEVNULL,
-            start_new_session=True,
-        )  # fmt: skip
-    try:
-        end = time.monotonic() + START_SECONDS
-        while (match := re.search(r"running on (http://[0-9.:]+)", log.read_text())) is None:
-            assert process.poll() is None, log.read_text()
-            assert time.monotonic() < end, log.read_text()
-            time.sleep(0.02)
-        yield Service(process, match[1], log)
-    finally:
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)  # also the workers; none is left if all went well
-        process.wait(STOP_SECONDS)
+    arguments = ["-m", "uvicorn", "tests.peers.app:app", "--port", "0", "--workers", str(WORKERS)]
+    variables = {VARIABLE: json.dumps(settings), "PYTHONDONTWRITEBYTECODE": "1"}
+    with serving(arguments, log, folder=ROOT, variables=variables) as running:
+        yield Service(running.process, running.url, running.log)
 
 
 def test_workers_are_peers_and_keep_one_rate(redis_server: RedisServer, tmp_path: Path) -> None:

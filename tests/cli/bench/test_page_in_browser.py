@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from ratelimited_executor.cli.bench.page import render
-from tests.load.models import figures_of, figures_of_classes, measurement_of
+from tests.load.models import figures_of, measurement_of
 
 CUT_OFF = """
 all => all.filter(each => each.scrollWidth > each.clientWidth).map(each => each.innerText)
